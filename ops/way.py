@@ -1,0 +1,51 @@
+"""What the command needs of a way to run the stack: Docker's containers, or plain processes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+SERVICES = ("vllm", "gateway", "chat-ui", "nginx")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The launcher's answer to `check`: its exit code, and the line it ended with."""
+
+    code: int
+    message: str
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """One service now: a word for people, whether it works, and whether it has given up."""
+
+    word: str
+    healthy: bool = False
+    failed: bool = False
+
+
+class StackWay(Protocol):
+    """One way to run the four services. Methods raise `StackError`; none leaves a service half-started."""
+
+    name: str
+
+    def prepare(self) -> None:
+        """Make ready what `check` and `start` need: images or environments. Slow the first time only."""
+
+    def is_up(self) -> bool:
+        """Tell whether this way runs the stack (or parts of it) now."""
+
+    def check(self) -> Verdict:
+        """Ask the launcher, where the engine will run, whether settings, host and weights will do."""
+
+    def start(self, model: str) -> None:
+        """Start all four with `model` (empty: the default) and return at once; `states` tells how it goes."""
+
+    def states(self) -> dict[str, ServiceState]:
+        """Return each service's state now."""
+
+    def last_words(self, service: str) -> Sequence[str]:
+        """Return the last lines of a service's log."""
+
+    def stop(self) -> None:
+        """Stop all four; weights and caches stay."""

@@ -1,0 +1,1 @@
+"""The proof: what the project promises, asserted on real parts."""

@@ -1,0 +1,81 @@
+"""The stack as containers, built from the project's own Dockerfiles and started by the operator's command."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, clean_environment, free_ports, run_ops
+
+PROJECT = "ernie-serving-test"
+STAND_INS = ROOT.parent / "shared" / "docker"  # an engine and base images, on machines that reach no registry
+
+
+@dataclass(frozen=True)
+class Containers:
+    """The running containers: the edge's address, the environment of the command that started them, its output."""
+
+    url: str
+    environment: dict[str, str]
+    output: str
+
+
+def docker(*arguments: str, **environment: str) -> str:
+    """Call the Docker command line in the project's folder; returns what it printed."""
+    done = subprocess.run(
+        ["docker", *arguments],
+        cwd=ROOT,
+        env=clean_environment(COMPOSE_PROJECT_NAME=PROJECT) | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def inspect(service: str) -> dict[str, Any]:
+    """Return what Docker knows of a service's container."""
+    name = docker(
+        "ps",
+        "-aq",
+        "--filter",
+        f"label=com.docker.compose.project={PROJECT}",
+        "--filter",
+        f"label=com.docker.compose.service={service}",
+    ).strip()
+    details: list[dict[str, Any]] = json.loads(docker("inspect", name))
+    return details[0]
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> None:
+    """A Docker engine with compose; a machine without one cannot run these tests."""
+    if (STAND_INS / "engine.sh").exists():
+        subprocess.run(["bash", STAND_INS / "engine.sh"], check=True, timeout=300)
+        names = ["debian", "python", "nginx130", "vllm=vllm/vllm-openai-cpu:v0.33.0-x86_64"]
+        subprocess.run(["bash", STAND_INS / "base-images.sh", *names], check=True, timeout=900)
+    answers = subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+    if not answers:
+        pytest.skip("no Docker engine answers on this machine; CI has one")
+
+
+@pytest.fixture(scope="session")
+def containers(docker_engine: None) -> Iterator[Containers]:
+    """`make demo` by Docker, on a free port, in a project of its own; `down -v` at the end leaves nothing."""
+    port = free_ports(["NGINX_HTTP_PORT"])["NGINX_HTTP_PORT"]
+    environment = clean_environment(
+        STACK_WAY="docker", NGINX_HTTP_PORT=str(port), COMPOSE_PROJECT_NAME=PROJECT, BUILDKIT_PROGRESS="plain"
+    )
+    try:
+        up = run_ops("up", "--demo", environment=environment, timeout_seconds=900)
+        assert up.returncode == 0, (up.stdout + up.stderr)[-6000:]
+        yield Containers(f"http://127.0.0.1:{port}", environment, up.stdout)
+    finally:
+        docker("compose", "down", "--volumes", "--remove-orphans")
+    left = docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={PROJECT}")
+    assert left == ""

@@ -1,0 +1,92 @@
+"""`.env.example` is the one reference: every setting stands in it once, with its true default, and reaches its service."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from chat_ui.settings import Settings as ChatUiSettings
+from gateway.settings import Settings as GatewaySettings
+from launcher.settings import Settings as EngineSettings
+from tests.conftest import ROOT
+
+SERVICES: dict[str, tuple[str, type[BaseModel]]] = {
+    "vllm": ("ENGINE_", EngineSettings),
+    "gateway": ("GATEWAY_", GatewaySettings),
+    "chat-ui": ("CHAT_UI_", ChatUiSettings),
+}
+# What compose fixes for its own network, and the operator's own names.
+FIXED = {"vllm": {"HOST", "PORT"}, "gateway": {"HOST", "PORT"}, "chat-ui": {"HOST", "PORT", "GATEWAY_URL"}}
+
+
+def reference() -> dict[str, str]:
+    text = (ROOT / ".env.example").read_text(encoding="utf-8")
+    found = re.findall(r"^(?:# )?([A-Z][A-Z0-9_]+)=(.*)$", text, flags=re.MULTILINE)
+    assert len({name for name, _ in found}) == len(found), "a setting stands twice in .env.example"
+    return dict(found)
+
+
+def compose(file: str = "docker-compose.yml") -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / file).read_text(encoding="utf-8").replace("!reset", ""))
+    return loaded
+
+
+def written(default: object) -> str:
+    """Write a default as a person writes it in a file."""
+    if default is None:
+        return ""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if isinstance(default, (tuple, list)):
+        return ",".join(str(part) for part in default)
+    return str(default)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_setting_is_documented_with_its_default(service: str) -> None:
+    prefix, settings = SERVICES[service]
+    documented = {name: value for name, value in reference().items() if name.startswith(prefix)}
+    expected = {prefix + name.upper(): written(field.default) for name, field in settings.model_fields.items()}
+    assert documented == expected
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_setting_says_what_it_is_for(service: str) -> None:
+    _, settings = SERVICES[service]
+    assert [name for name, field in settings.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_compose_hands_each_service_all_of_its_settings(service: str) -> None:
+    prefix, settings = SERVICES[service]
+    environment = compose()["services"][service]["environment"]
+    passed = {name for name in environment if name.startswith(prefix)}
+    assert passed == {prefix + name.upper() for name in settings.model_fields}
+    free = {name for name, value in environment.items() if value is None}
+    assert free == passed - {prefix + name for name in FIXED[service]} - {"GATEWAY_UPSTREAMS"} | {
+        name for name in free if not name.startswith(prefix)
+    }
+
+
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.cpu.yml"])
+def test_every_variable_in_compose_is_documented_with_its_default(file: str) -> None:
+    documented = reference()
+    for name, default in re.findall(r"\$\{([A-Z0-9_]+)(?::-([^}]*))?\}", json.dumps(compose(file))):
+        assert name in documented, name
+        if not name.startswith("GATEWAY_"):
+            assert documented[name] == default, name
+
+
+def test_the_edge_documents_its_variables() -> None:
+    script = (ROOT / "nginx/docker-entrypoint.d/05-settings.envsh").read_text(encoding="utf-8")
+    documented = {name for name in reference() if name.startswith("NGINX_")}
+    assert documented
+    assert all(name in script for name in documented)
+
+
+def test_no_secret_has_a_default() -> None:
+    secret = re.compile(r"TOKEN$|SECRET|PASSWORD|API_KEY$")
+    assert [name for name, value in reference().items() if secret.search(name) and value] == []

@@ -1,0 +1,59 @@
+"""What is written for a stack of plain processes: each program's own variables, and an edge that nginx accepts."""
+
+import configparser
+from pathlib import Path
+
+import pytest
+
+from ops.edge import render_nginx
+from ops.errors import StackError
+from ops.settings import load_settings
+from ops.supervision import Layout, write_configuration
+from tests.conftest import ROOT
+
+EDGE = {
+    "NGINX_HTTP_PORT": "8080",
+    "NGINX_GATEWAY_ADDRESS": "127.0.0.1:8001",
+    "NGINX_CHAT_UI_ADDRESS": "127.0.0.1:8002",
+}
+
+
+def test_the_edge_is_rendered_whole(tmp_path: Path) -> None:
+    render_nginx(ROOT / "nginx", tmp_path, EDGE)
+    server = (tmp_path / "conf.d/server.conf").read_text()
+    assert "listen 8080" in server
+    assert "${" not in server
+    assert "$request_uri" in server
+    assert (tmp_path / "snippets/errors.conf").exists()
+    assert (tmp_path / "errors/503.json").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("NGINX_MAX_BODY_BYTES", "4m"), ("NGINX_GATEWAY_ADDRESS", "http://x")])
+def test_a_bad_value_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(StackError, match=name) as caught:
+        render_nginx(ROOT / "nginx", tmp_path, EDGE | {name: value})
+    assert caught.value.exit_code == 2
+
+
+def test_each_program_gets_its_own_variables_and_no_secret_of_another(tmp_path: Path) -> None:
+    environ = {
+        "STACK_RUN_DIR": str(tmp_path),
+        "ENGINE_EXTRA_ARGS": "--seed 1",
+        "GATEWAY_PORT": "9001",
+        "HF_TOKEN": "hidden",
+    }
+    layout = Layout.of(load_settings(ROOT, environ))
+    write_configuration(layout, "demo")
+    text = layout.configuration.read_text()
+    parsed = configparser.RawConfigParser(inline_comment_prefixes=(";",))
+    parsed.read_string(text)
+    engine = parsed["program:vllm"]["environment"]
+    gateway = parsed["program:gateway"]["environment"]
+    assert 'ENGINE_MODEL="demo"' in engine
+    assert 'ENGINE_EXTRA_ARGS="--seed 1"' in engine
+    assert "GATEWAY_" not in engine
+    assert 'GATEWAY_PORT="9001"' in gateway
+    assert "ENGINE_" not in gateway
+    assert 'CHAT_UI_GATEWAY_URL="http://127.0.0.1:9001"' in parsed["program:chat-ui"]["environment"]
+    assert "hidden" not in text
+    assert layout.configuration.stat().st_mode & 0o077 == 0
