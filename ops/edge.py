@@ -9,7 +9,7 @@ from pathlib import Path
 from ops.errors import StackError
 
 DEFAULTS = {
-    "NGINX_MAX_BODY_BYTES": "4194304",
+    "NGINX_MAX_BODY_BYTES": "2097152",  # the gateway's own default
     "NGINX_UPSTREAM_RESOLVE": "",  # the addresses are fixed; nginx before 1.27.3 does not know the word
     "NGINX_LOCAL_RESOLVERS": "127.0.0.1",  # never asked, for the same reason
 }
@@ -20,7 +20,7 @@ def render_nginx(source: Path, target: Path, variables: Mapping[str, str]) -> No
 
     Raises `StackError` naming the variable if the edge's own check refuses a value.
     """
-    values = DEFAULTS | dict(variables)
+    values = DEFAULTS | {name: value.strip() for name, value in variables.items()}
     _check(source, values)
     for folder in ("snippets", "errors"):
         shutil.copytree(source / folder, target / folder, dirs_exist_ok=True)

@@ -58,7 +58,8 @@ class Layout:
 
     def nginx(self) -> dict[str, str]:
         """The edge's variables."""
-        return self.settings.of_service("NGINX_") | {
+        limit = self.settings.environment.get("GATEWAY_MAX_BODY_BYTES")
+        return self.settings.of_service("NGINX_") | ({"NGINX_MAX_BODY_BYTES": limit} if limit else {}) | {
             "NGINX_HTTP_PORT": str(self.ports["NGINX_HTTP_PORT"]),
             "NGINX_GATEWAY_ADDRESS": f"127.0.0.1:{self.ports['GATEWAY_PORT']}",
             "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.ports['CHAT_UI_PORT']}",
@@ -82,6 +83,8 @@ def write_configuration(layout: Layout, model: str) -> None:
         python=layout.python(".venv"),
         engine_python=layout.python(".venv-vllm"),
         nginx=nginx,
+        # Started by root, nginx would make its workers "nobody", who may not read a folder of root's.
+        nginx_user="user root;" if os.geteuid() == 0 else "",
         engine_environment=pairs(layout.engine(model) | _code(services / "vllm")),
         gateway_environment=pairs(layout.gateway() | _code(services / "gateway")),
         chat_ui_environment=pairs(layout.chat_ui() | _code(services / "chat-ui")),

@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import ROOT, clean_environment, free_ports, run_ops
 
 PROJECT = "ernie-serving-test"
-STAND_INS = ROOT.parent / "shared" / "docker"  # an engine and base images, on machines that reach no registry
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,6 @@ def inspect(service: str) -> dict[str, Any]:
     ).strip()
     details: list[dict[str, Any]] = json.loads(docker("inspect", name))
     return details[0]
-
-
-@pytest.fixture(scope="session")
-def docker_engine() -> None:
-    """A Docker engine with compose; a machine without one cannot run these tests."""
-    if (STAND_INS / "engine.sh").exists():
-        subprocess.run(["bash", STAND_INS / "engine.sh"], check=True, timeout=300)
-        names = ["debian", "python", "nginx130", "vllm=vllm/vllm-openai-cpu:v0.33.0-x86_64"]
-        subprocess.run(["bash", STAND_INS / "base-images.sh", *names], check=True, timeout=900)
-    answers = subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
-    if not answers:
-        pytest.skip("no Docker engine answers on this machine; CI has one")
 
 
 @pytest.fixture(scope="session")
