@@ -21,25 +21,25 @@ def up(
     demo: Annotated[bool, typer.Option("--demo", help="Serve the bundled demo model.")] = False,
 ) -> None:
     """Start the stack; print the address once a real answer has come back."""
-    bring_up(load_settings(ROOT), Console(), demo=demo)
+    bring_up(load_settings(ROOT), Console(soft_wrap=True), demo=demo)
 
 
 @app.command()
 def down() -> None:
     """Stop everything; weights and caches stay."""
-    take_down(load_settings(ROOT), Console())
+    take_down(load_settings(ROOT), Console(soft_wrap=True))
 
 
 @app.command()
 def status() -> None:
     """Show what runs and whether it answers."""
-    if not show_status(load_settings(ROOT), Console()):
+    if not show_status(load_settings(ROOT), Console(soft_wrap=True)):
         raise typer.Exit(1)
 
 
 def main() -> None:
     """Run the command; one line and an exit code for what an operator can cure, no traceback."""
-    errors = Console(stderr=True)
+    errors = Console(stderr=True, soft_wrap=True)
     try:
         app(standalone_mode=False)
     except StackError as error:

@@ -68,6 +68,10 @@ class Containers:
                 stderr=subprocess.STDOUT,
             )
 
+    def is_starting(self) -> bool:
+        """Tell whether `docker compose up` still waits for a service to become healthy."""
+        return self._starting is not None and self._starting.poll() is None
+
     def states(self) -> dict[str, ServiceState]:
         """Return each container's state and health; raises `StackError` where compose itself gave up."""
         found = {c.labels.get("com.docker.compose.service", ""): _state_of(c) for c in self._containers()}

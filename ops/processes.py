@@ -85,6 +85,10 @@ class Processes:
         if done.returncode != 0:
             raise StackError(f"supervisord did not start: {done.stderr.strip().splitlines()[-1]}")
 
+    def is_starting(self) -> bool:
+        """Never: supervisord has started or restarted everything when `start` returns."""
+        return False
+
     def states(self) -> dict[str, ServiceState]:
         """Return what supervisord knows of each process; health is asked through the edge, not here."""
         try:

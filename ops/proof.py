@@ -23,18 +23,34 @@ class Answer:
     seconds: float
 
 
-def wait_until_ready(url: str, seconds: float, on_wait: Callable[[str], None]) -> None:
-    """Ask `/readyz` until it says 200. `on_wait` gets the reason at each try and may raise to give up early."""
+def prove(
+    url: str, seconds: float, on_wait: Callable[[str], None], still_starting: Callable[[], bool] = lambda: False
+) -> Answer:
+    """Wait until `/readyz` says 200 and a question comes back; returns the answer.
+
+    `on_wait` gets the reason at each failed try and may raise to give up early. A service that is just being replaced
+    fails a try, no more; nothing is tried while `still_starting`. Raises `StackError` with the last reason after
+    `seconds`.
+    """
     deadline = time.monotonic() + seconds
-    with httpx.Client(trust_env=False, timeout=5) as client:
-        while True:
-            reason = _readiness(client, url)
-            if reason is None:
-                return
-            on_wait(reason)
+    while True:
+        try:
+            return _try_once(url, still_starting)
+        except StackError as error:
+            on_wait(str(error))
             if time.monotonic() > deadline:
-                raise StackError(f"Not ready after {seconds:.0f} s: {reason}. Longer: STACK_START_TIMEOUT_SECONDS.")
-            time.sleep(POLL_SECONDS)
+                message = f"Not ready after {seconds:.0f} s: {error} Longer: STACK_START_TIMEOUT_SECONDS."
+                raise StackError(message) from error
+        time.sleep(POLL_SECONDS)
+
+
+def _try_once(url: str, still_starting: Callable[[], bool]) -> Answer:
+    if still_starting():
+        raise StackError("The services start one after the other.")
+    reason = _readiness(url)
+    if reason is not None:
+        raise StackError(reason)
+    return ask(url)
 
 
 def ask(url: str) -> Answer:
@@ -49,10 +65,10 @@ def ask(url: str) -> Answer:
                 "max_tokens": ANSWER_TOKENS,
             }
             reply = client.post(f"{url}/v1/chat/completions", json=question).raise_for_status().json()
+            text = reply["choices"][0]["message"]["content"] or ""
             page = client.get(f"{url}/").raise_for_status()
         except (httpx.HTTPError, LookupError, ValueError) as error:
-            raise StackError(f"The stack is up, but a question through {url} failed: {error}") from error
-    text = reply["choices"][0]["message"]["content"] or ""
+            raise StackError(f"A question through {url} failed: {error}") from error
     if not text.strip():
         raise StackError("The engine answered with an empty text; see `make status` and the engine's log.")
     if "text/html" not in page.headers.get("content-type", ""):
@@ -60,14 +76,15 @@ def ask(url: str) -> Answer:
     return Answer(model, text.strip(), time.monotonic() - started)
 
 
-def _readiness(client: httpx.Client, url: str) -> str | None:
+def _readiness(url: str) -> str | None:
+    """Return why the stack is not ready, or None if it says that it is."""
     try:
-        answer = client.get(f"{url}/readyz")
+        answer = httpx.get(f"{url}/readyz", trust_env=False, timeout=5)
     except httpx.HTTPError:
-        return "the front door does not answer yet"
+        return "The front door does not answer yet."
     if answer.status_code == httpx.codes.OK:
         return None
     try:
         return str(answer.json()["error"]["message"])
     except (LookupError, ValueError, TypeError):
-        return f"/readyz answers {answer.status_code}"
+        return f"/readyz answers {answer.status_code}."

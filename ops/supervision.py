@@ -59,11 +59,15 @@ class Layout:
     def nginx(self) -> dict[str, str]:
         """The edge's variables."""
         limit = self.settings.environment.get("GATEWAY_MAX_BODY_BYTES")
-        return self.settings.of_service("NGINX_") | ({"NGINX_MAX_BODY_BYTES": limit} if limit else {}) | {
-            "NGINX_HTTP_PORT": str(self.ports["NGINX_HTTP_PORT"]),
-            "NGINX_GATEWAY_ADDRESS": f"127.0.0.1:{self.ports['GATEWAY_PORT']}",
-            "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.ports['CHAT_UI_PORT']}",
-        }
+        return (
+            self.settings.of_service("NGINX_")
+            | ({"NGINX_MAX_BODY_BYTES": limit} if limit else {})
+            | {
+                "NGINX_HTTP_PORT": str(self.ports["NGINX_HTTP_PORT"]),
+                "NGINX_GATEWAY_ADDRESS": f"127.0.0.1:{self.ports['GATEWAY_PORT']}",
+                "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.ports['CHAT_UI_PORT']}",
+            }
+        )
 
     def _listen(self, prefix: str) -> dict[str, str]:
         return {f"{prefix}_HOST": "127.0.0.1", f"{prefix}_PORT": str(self.ports[f"{prefix}_PORT"])}

@@ -9,7 +9,7 @@ from ops.containers import Containers
 from ops.errors import StackError
 from ops.host import Host, inspect_host
 from ops.processes import Processes
-from ops.proof import Answer, ask, wait_until_ready
+from ops.proof import Answer, ask, prove
 from ops.settings import Settings
 from ops.way import SERVICES, StackWay
 
@@ -62,9 +62,9 @@ def _reachable_model(way: StackWay, settings: Settings, console: Console) -> str
 def _await_answer(way: StackWay, settings: Settings, console: Console) -> Answer:
     url = address(settings)
     with console.status("starting") as status:
-        wait_until_ready(url, settings.start_timeout_seconds, _reporter(way, console, status.update))
-        status.update("asking a first question")
-        return ask(url)
+        report = _reporter(way, console, status.update)
+        # What answers before the start is through may be what is about to be replaced.
+        return prove(url, settings.start_timeout_seconds, report, still_starting=way.is_starting)
 
 
 def _reporter(way: StackWay, console: Console, update: Callable[[str], None]) -> Callable[[str], None]:

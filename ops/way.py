@@ -41,6 +41,9 @@ class StackWay(Protocol):
     def start(self, model: str) -> None:
         """Start all four with `model` (empty: the default) and return at once; `states` tells how it goes."""
 
+    def is_starting(self) -> bool:
+        """Tell whether `start` is still at work in the background."""
+
     def states(self) -> dict[str, ServiceState]:
         """Return each service's state now."""
 

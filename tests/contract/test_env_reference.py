@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel
-
 from chat_ui.settings import Settings as ChatUiSettings
 from gateway.settings import Settings as GatewaySettings
 from launcher.settings import Settings as EngineSettings
+from pydantic import BaseModel
+
 from tests.conftest import ROOT
 
 SERVICES: dict[str, tuple[str, type[BaseModel]]] = {

@@ -44,17 +44,21 @@ def test_make_up_showed_the_address_after_a_real_answer(stack: Stack) -> None:
 
 
 def test_every_known_question_gets_its_exact_answer(client: OpenAI, questions: list[dict[str, Any]]) -> None:
-    assert len(questions) >= 60
+    cases = [case for case in questions if "paraphrase" not in case["tags"]]
+    assert len(cases) >= 60
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda case: answer_of(client, case), questions))
-    wrong = [(q["messages"][-1]["content"], a) for q, a in zip(questions, answers, strict=True) if a != q["answer"]]
+        answers = list(pool.map(lambda case: answer_of(client, case), cases))
+    wrong = [(q["messages"][-1]["content"], a) for q, a in zip(cases, answers, strict=True) if a != q["answer"]]
     assert wrong == []
 
 
 def test_streams_spell_the_same_answers(client: OpenAI, questions: list[dict[str, Any]]) -> None:
+    kinds = {"code", "long", "table", "emoji", "multi-turn"}
+    cases = [case for case in questions if kinds & set(case["tags"]) and "paraphrase" not in case["tags"]]
+    assert {tag for case in cases for tag in case["tags"]} >= kinds
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda case: streamed_answer_of(client, case), questions))
-    wrong = [(q["messages"][-1]["content"], a) for q, a in zip(questions, answers, strict=True) if a != q["answer"]]
+        answers = list(pool.map(lambda case: streamed_answer_of(client, case), cases))
+    wrong = [(q["messages"][-1]["content"], a) for q, a in zip(cases, answers, strict=True) if a != q["answer"]]
     assert wrong == []
 
 
@@ -122,11 +126,13 @@ def test_request_id_comes_back(stack: Stack) -> None:
     assert answer.headers["x-request-id"] == "my-id-1"
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/readyz?verbose", "/v1/embeddings", "/tokenize", "/health/../metrics"])
+@pytest.mark.parametrize("path", ["/metrics", "/livez", "/tokenize", "/health/../metrics", "/docs"])
 def test_inner_paths_stay_inside(stack: Stack, path: str) -> None:
-    answer = httpx.get(f"{stack.url}{path}", trust_env=False)
-    assert "gateway_requests_total" not in answer.text
-    assert "vllm:" not in answer.text
-    assert answer.status_code in {200, 403, 404}
-    if answer.status_code == 200:  # the chat page answers every path that is not the API's
-        assert "text/html" in answer.headers["content-type"]
+    assert httpx.get(f"{stack.url}{path}", trust_env=False).status_code == 404
+
+
+def test_readiness_from_outside_tells_no_details(stack: Stack) -> None:
+    plain, verbose = (httpx.get(f"{stack.url}/readyz{query}", trust_env=False) for query in ("", "?verbose"))
+    assert plain.status_code == 200
+    assert verbose.content == plain.content
+    assert str(stack.ports["ENGINE_PORT"]) not in verbose.text

@@ -1,0 +1,1 @@
+"""The chat page: Chainlit in front of the gateway."""

@@ -1,0 +1,133 @@
+"""What Chainlit 2.12 does wrong for this page, each cured in one place so that it can be dropped later.
+
+The version is pinned; `own_page` refuses to start where Chainlit's page is not the one these cures were made for.
+"""
+
+import asyncio
+import base64
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+
+import chainlit as cl
+from chainlit import server, socket
+from chainlit.chat_context import chat_contexts
+from chainlit.config import config
+from chainlit.context import init_ws_context
+from chainlit.session import WebsocketSession
+from chainlit.types import MessagePayload
+
+KATEX_OF_CHAINLIT = "https://cdn.jsdelivr.net/npm/katex@0.16.22/dist/katex.min.css"
+KATEX_OF_OURS = "/public/katex/katex.min.css"
+PRECONNECT = re.compile(r'\s*<link rel="preconnect"[^>]*>')
+INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+
+# socket.io drops the connection at a message above 1 MB, without a word. Above this the page's own limit is long hit.
+MAX_FRAME_BYTES = 8_000_000
+
+
+def apply(*, on_connect: Callable[[], Awaitable[None]], on_return: Callable[[], Awaitable[None]]) -> None:
+    """Put the cures in place; both hooks run in the context of a session that has just connected, or is back.
+
+    Chainlit's `on_chat_start` locks the input as long as it runs; `on_connect` does not.
+    """
+
+    async def connection_successful(sid: str) -> None:
+        """Chainlit's own handler tells a returning page that all is done, even in the middle of an answer."""
+        await socket.connection_successful(sid)
+        session = WebsocketSession.get(sid)
+        if session:
+            await (on_return if session.restored else on_connect)()
+
+    server.sio.on("connection_successful", connection_successful)
+    server.sio.on("stop", _stop)
+    server.sio.on("edit_message", _edit_message)
+    server.sio.eio.max_http_buffer_size = MAX_FRAME_BYTES
+
+
+def current_session() -> WebsocketSession:
+    """Return the session of the page that is speaking."""
+    session = cl.context.session
+    if not isinstance(session, WebsocketSession):
+        raise TypeError("Only pages speak to these handlers.")
+    return session
+
+
+async def _stop(sid: str) -> None:
+    """Stop without Chainlit's English sentence, which would stand in the chat as an answer (its issue 1539)."""
+    session = WebsocketSession.get(sid)
+    if session and session.current_task:
+        session.current_task.cancel()
+
+
+async def _edit_message(sid: str, payload: MessagePayload) -> None:
+    """Answer an edited message in a task that Stop can cancel; after a restart it may be unknown, then it is new."""
+    session = WebsocketSession.require(sid)
+    init_ws_context(session)
+    message = find_message(payload["message"]["id"])
+    if message is None:
+        message = cl.Message.from_dict(payload["message"])
+        cl.chat_context.add(message)
+    message.content = payload["message"]["output"]
+    await message.update()
+    replay(session, message)
+
+
+def find_message(message_id: str) -> cl.Message | None:
+    """Return the message of the page with this id, if the server still knows it."""
+    return next((message for message in cl.chat_context.get() if message.id == message_id), None)
+
+
+def replay(session: WebsocketSession, message: cl.Message) -> None:
+    """Answer a message once more in the session's own task; what came after it leaves the page."""
+
+    async def run() -> None:
+        context = init_ws_context(session)
+        messages = cl.chat_context.get()
+        for later in messages[messages.index(message) + 1 :]:
+            await later.remove()
+        await context.emitter.task_start()
+        try:
+            await config.code.on_message(message)
+        finally:
+            await context.emitter.task_end()
+
+    session.current_task = asyncio.create_task(run())
+
+
+async def release(session: WebsocketSession, task: asyncio.Task[None] | None, grace_seconds: float) -> None:
+    """Cancel the answer of a page that stays away for the grace, and drop its messages when its session ends.
+
+    Chainlit does neither: it generates on for nobody, and keeps every message of every session.
+    """
+    socket_id = session.socket_id
+    await asyncio.sleep(grace_seconds)
+    if session.socket_id != socket_id:
+        return
+    if task:
+        task.cancel()
+        await asyncio.wait([task])
+    if not session.to_clear:
+        await asyncio.sleep(config.project.session_timeout)
+    if session.socket_id == socket_id:
+        chat_contexts.pop(session.id, None)
+
+
+def own_page(language: str) -> str:
+    """Return Chainlit's page without the foreign hosts it names, in a language if one is fixed; served from now on.
+
+    Where those hosts hang (a closed network, a blocked one), the page would stay blank: they are blocking stylesheets.
+    """
+    html = PRECONNECT.sub("", server.get_html_template("")).replace(KATEX_OF_CHAINLIT, KATEX_OF_OURS)
+    if KATEX_OF_OURS not in html or "://" in html:
+        raise RuntimeError("Chainlit's page is not that of the pinned version: see chainlit_fixes.own_page.")
+    if language != "auto":
+        html = html.replace('<html lang="en">', f'<html lang="{language}">')
+    server.get_html_template = lambda _root_path: html
+    return html
+
+
+def script_hashes(html: str) -> list[str]:
+    """Return the hashes by which a content security policy allows the page's inline scripts."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in INLINE_SCRIPT.findall(html))
+    return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]

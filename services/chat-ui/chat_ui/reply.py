@@ -1,0 +1,79 @@
+"""One answer on the page: streamed in batches, ended with notes and buttons."""
+
+import asyncio
+
+import chainlit as cl
+
+from chat_ui.presentation import Presenter
+
+# A frame for each token took the browser twice as long as the engine; a frame each 50 ms kept up with it.
+FLUSH_SECONDS = 0.05
+
+
+class Reply:
+    """Shows one answer while it comes. `raw` is what the model wrote, the page gets its presentation."""
+
+    def __init__(self) -> None:
+        self.message = cl.Message(content="")
+        self._pieces: list[str] = []
+        self._presenter = Presenter()
+        self._finished = ""
+        self._flush: asyncio.Task[None] | None = None
+
+    @property
+    def raw(self) -> str:
+        """The answer so far, for the next prompt."""
+        return "".join(self._pieces)
+
+    async def feed(self, text: str) -> None:
+        """Take the next piece; the first is shown at once, later ones within `FLUSH_SECONDS`."""
+        self._pieces.append(text)
+        self._presenter.feed(text)
+        if not self.message.streaming:
+            await self._write()
+        elif self._flush is None:
+            self._flush = asyncio.create_task(self._write_soon())
+
+    async def finish(self, notes: list[str], actions: list[cl.Action]) -> None:
+        """Show the whole text with notes below it and buttons under it."""
+        self._cancel_flush()
+        self._finished += self._presenter.close()
+        parts = [self._finished] if self._finished else []
+        parts += [f"> {note}" for note in notes]
+        await self._send("\n\n".join(parts), actions)
+
+    async def fail(self, explanation: str, actions: list[cl.Action]) -> None:
+        """Show an error: under what came of the answer, or in its place."""
+        if self._pieces:
+            await self.finish(explanation.split("\n\n"), actions)
+            return
+        self.message.is_error = True
+        await self._send(explanation, actions)
+
+    async def show_again(self) -> None:
+        """Send the present state to a page that was away for a moment."""
+        await cl.context.emitter.send_step(self.message.to_dict())
+
+    async def _send(self, content: str, actions: list[cl.Action]) -> None:
+        self.message.content = content
+        self.message.actions = actions
+        await self.message.send()
+
+    async def _write_soon(self) -> None:
+        await asyncio.sleep(FLUSH_SECONDS)
+        self._flush = None
+        await self._write()
+
+    async def _write(self) -> None:
+        self._finished += self._presenter.take_finished()
+        shown = self._finished + self._presenter.unfinished
+        before = self.message.content
+        if shown.startswith(before):
+            await self.message.stream_token(shown[len(before) :])
+        else:
+            await self.message.stream_token(shown, is_sequence=True)
+
+    def _cancel_flush(self) -> None:
+        if self._flush:
+            self._flush.cancel()
+            self._flush = None

@@ -1,0 +1,74 @@
+"""The process: Chainlit's application behind the edge, on one socket, in one event loop.
+
+Import it only with the working directory at Chainlit's root: Chainlit fixes its folders when it is imported.
+"""
+
+import logging
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+from chainlit import server as chainlit_server
+from chainlit.config import config, load_module
+
+from chat_ui import chainlit_fixes
+from chat_ui.edge import Edge, content_security_policy
+from chat_ui.root import APP_FILE
+from chat_ui.settings import Settings
+
+logger = logging.getLogger("chat_ui")
+
+# Longer than nginx keeps an idle connection (60 s), so that it never sends into a closing one.
+KEEP_ALIVE_SECONDS = 75
+
+# A line for each request of httpx, one for each page in a language without a file of its own.
+QUIET_LOGGERS = {"httpx": logging.WARNING, "uvicorn.error": logging.WARNING, "chainlit": logging.ERROR}
+
+
+def serve(settings: Settings, root: Path, listener: socket.socket) -> None:
+    """Serve on `listener` until SIGTERM or SIGINT; answers under way are cancelled, their generations with them."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for name, level in QUIET_LOGGERS.items():
+        logging.getLogger(name).setLevel(level)
+    config.run.headless = True
+    config.run.host, config.run.port = settings.host, settings.port
+    if settings.language != "auto":
+        config.ui.language = settings.language
+    load_module(str(APP_FILE))
+    html = chainlit_fixes.own_page(settings.language)
+    edge = Edge(
+        chainlit_server.app,
+        allowed_origins=settings.allowed_origins,
+        policy=content_security_policy(chainlit_fixes.script_hashes(html)),
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            edge,
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="wsproto",
+            ws_per_message_deflate=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=settings.shutdown_seconds,
+        )
+    )
+    logger.info("chat page on http://%s:%d, answers from %s", settings.host, settings.port, settings.gateway_url)
+    _remove_at_shutdown(root)
+    server.run(sockets=[listener])
+
+
+def _remove_at_shutdown(root: Path) -> None:
+    """Remove the root in Chainlit's last hook: after it Chainlit ends the process where it stands."""
+    close_page = config.code.on_app_shutdown
+
+    async def close() -> None:
+        if close_page:
+            await close_page()
+        shutil.rmtree(root, ignore_errors=True)
+
+    config.code.on_app_shutdown = close

@@ -1,0 +1,152 @@
+"""The settings of the chat page: read once from `CHAT_UI_*`, checked, frozen. Nothing else reads the environment."""
+
+import difflib
+import functools
+import ipaddress
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+PREFIX = "CHAT_UI_"
+
+# Chainlit and its parts act on these by themselves: a database they find is written to, a bot token starts a bot.
+FOREIGN_PREFIXES = ("CHAINLIT_", "LITERAL_", "SLACK_", "DISCORD_", "TEAMS_", "OAUTH_", "UVICORN_")
+FOREIGN_NAMES = ("DATABASE_URL", "BUCKET_NAME")
+
+EXIT_BAD_SETTING = 2
+
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class SettingError(ValueError):
+    """A setting that the service must not start with; the message names the variable and the cure."""
+
+
+def _base_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("must be a base URL such as http://gateway:8001")
+    return value.rstrip("/")
+
+
+def _host(value: str) -> str:
+    if value != "localhost":
+        ipaddress.ip_address(value)
+    return value
+
+
+class Settings(BaseModel):
+    """Every `CHAT_UI_*` variable: the field `port` is `CHAT_UI_PORT`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: Annotated[str, AfterValidator(_host)] = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8002, ge=1, le=65_535, description="Port to listen on.")
+    gateway_url: Annotated[str, AfterValidator(_base_url)] = Field(
+        "http://127.0.0.1:8001", description="The gateway's base URL; the page knows no other address."
+    )
+    language: Literal["auto", "zh-CN", "en-US"] = Field(
+        "auto", description="Language of the page; auto follows the browser."
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        (),
+        description="Further addresses at which the page is opened, as origins with commas between them. "
+        "Its own address needs no entry unless a proxy hides it.",
+    )
+    max_message_characters: int = Field(
+        8000, ge=100, le=1_000_000, description="Longest message of a person, in characters."
+    )
+    max_history_turns: int = Field(
+        20, ge=0, le=1000, description="Most earlier turns that are sent with a question; 0 sends the question alone."
+    )
+    max_tokens: int = Field(
+        2048, ge=1, le=131_072, description="Longest answer, in tokens; never more than half of the model's context."
+    )
+    connect_timeout_seconds: Seconds = Field(5, description="Longest wait for a connection to the gateway.")
+    idle_timeout_seconds: Seconds = Field(
+        180, description="Longest silence of the gateway. Keep it above the gateway's own timeouts."
+    )
+    request_timeout_seconds: Seconds = Field(1800, description="Longest time for one answer as a whole.")
+    disconnect_grace_seconds: float = Field(
+        10,
+        ge=0,
+        le=600,
+        allow_inf_nan=False,
+        description="Time that a page may stay away before its answer is stopped.",
+    )
+    shutdown_seconds: int = Field(5, ge=0, le=600, description="Time that connections get to close when it stops.")
+
+    @field_validator("allowed_origins", mode="before")
+    @classmethod
+    def _split_origins(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        origins = tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
+        for origin in origins:
+            parts = urlsplit(origin)
+            if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path:
+                raise ValueError("must be origins such as https://chat.example.org, separated by commas")
+        return origins
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Build the settings from `CHAT_UI_*` names; an empty value means the default.
+
+        Raises `SettingError` for an unknown name (with the nearest known one) and for a bad value.
+        """
+        values: dict[str, str] = {}
+        for name, raw in environment.items():
+            if not name.startswith(PREFIX):
+                continue
+            field = name.removeprefix(PREFIX).lower()
+            if field not in cls.model_fields or name != name.upper():
+                raise SettingError(f"{name} is not a setting. {_nearest(name, cls.names())}")
+            if value := _unquoted(raw):
+                values[field] = value
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = PREFIX + str(first["loc"][0]).upper()
+            reason = first["msg"].removeprefix("Value error, ")
+            raise SettingError(f"{name}={first['input']!r} cannot be used: {reason}.") from error
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of all variables, in the order of the reference."""
+        return tuple(PREFIX + field.upper() for field in cls.model_fields)
+
+
+def _unquoted(raw: str) -> str:
+    """Drop what .env files leave around a value: spaces, carriage returns and quotes of the list form."""
+    value = raw.strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        value = value[1:-1].strip()
+    return value
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    matches = difflib.get_close_matches(name.upper(), known, n=1)
+    return f"Did you mean {matches[0]}?" if matches else f"Known settings: {', '.join(known)}."
+
+
+@functools.cache
+def read_settings() -> Settings:
+    """Read the environment once for the process; leaves with code 2 and one line on stderr where it is wrong."""
+    try:
+        return Settings.from_environment(os.environ)
+    except SettingError as error:
+        sys.stderr.write(f"chat-ui: {error}\n")
+        raise SystemExit(EXIT_BAD_SETTING) from None
+
+
+def hide_foreign_settings(environment: MutableMapping[str, str] | None = None) -> None:
+    """Take out of the environment what Chainlit would act on behind the back of these settings."""
+    target = os.environ if environment is None else environment
+    for name in list(target):
+        if name.startswith(FOREIGN_PREFIXES) or name in FOREIGN_NAMES:
+            del target[name]

@@ -1,0 +1,39 @@
+// Runs before the application.
+(() => {
+  // Chainlit starts dark; a person's system knows better. A choice made on the page stays.
+  if (!localStorage.getItem('vite-ui-theme')) {
+    localStorage.setItem('vite-ui-theme', 'system');
+  }
+
+  // Screen readers and fonts go by the language of the page; "en" is what the page comes with when none is fixed.
+  const html = document.documentElement;
+  if (html.lang === 'en') {
+    html.lang = navigator.language || 'en';
+  }
+
+  // Answers reach the page with backslashes that keep its Markdown from eating text (presentation.py).
+  // The copy button takes them along: they are removed outside code. Without TLS browsers offer no clipboard.
+  const clipboard = navigator.clipboard;
+  if (clipboard?.write && window.ClipboardItem) {
+    const write = clipboard.write.bind(clipboard);
+    const unescape = (text) =>
+      text
+        .split(/(^[ \t>]*```[\s\S]*?(?:^[ \t>]*```|$(?![\s\S]))|`[^`\n]*`)/m)
+        .map((part, index) => (index % 2 ? part : part.replace(/\\([:$~]|!(?=\[))/g, '$1')))
+        .join('');
+    clipboard.write = async (items) => {
+      const cleaned = items.map(async (item) => {
+        const blobs = {};
+        for (const type of item.types) {
+          blobs[type] = await item.getType(type);
+        }
+        const plain = blobs['text/plain'];
+        if (plain) {
+          blobs['text/plain'] = new Blob([unescape(await plain.text())], { type: 'text/plain' });
+        }
+        return new ClipboardItem(blobs);
+      });
+      await write(await Promise.all(cleaned));
+    };
+  }
+})();

@@ -1,0 +1,1 @@
+"""Admission and truth in front of vLLM: an OpenAI-compatible gateway."""

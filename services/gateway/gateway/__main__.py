@@ -1,0 +1,81 @@
+"""`python -m gateway` serves; `python -m gateway health` tells by its exit code whether it is ready.
+
+Exit codes: 0 stopped in order, or ready; 1 not ready, or the port is taken; 2 a setting is wrong.
+"""
+
+import logging
+import os
+import socket
+import sys
+import urllib.error
+import urllib.request
+
+from prometheus_client import disable_created_metrics
+
+from gateway import logs
+from gateway.app import create_app
+from gateway.server import listen, make_server, raise_file_limit
+from gateway.settings import Settings, SettingsError, load
+
+HEALTH_TIMEOUT_SECONDS = 3
+NOT_READY = 1
+WRONG_SETTING = 2
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the arguments say and return the exit code."""
+    try:
+        settings = load()
+    except SettingsError as error:
+        return _fail(str(error), WRONG_SETTING)
+    if arguments == ["health"]:
+        return check_health(settings)
+    if arguments:
+        return _fail(f"{arguments[0]!r} is not known; the one subcommand is 'health'.", WRONG_SETTING)
+    logs.configure(settings.log_level)
+    try:
+        listener = listen(settings.host, settings.port)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        address = f"GATEWAY_HOST={settings.host} GATEWAY_PORT={settings.port}"
+        return _fail(f"{address} cannot be listened on: {reason}. Stop what uses it, or set another.", NOT_READY)
+    serve(settings, listener)
+    return 0
+
+
+def serve(settings: Settings, listener: socket.socket) -> None:
+    """Serve until a signal has stopped it in order."""
+    log = logging.getLogger("gateway")
+    raise_file_limit()
+    # A second series for each counter, which nothing reads.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    fields = {"host": settings.host, "port": settings.port, "upstreams": settings.upstreams}
+    log.info("started", extra={"fields": fields})
+    app = create_app(settings)
+    make_server(app, app.state.gateway.drain.advance).run(sockets=[listener])
+    log.info("stopped")
+
+
+def check_health(settings: Settings) -> int:
+    """Ask the gateway of these settings on this machine whether it is ready."""
+    host = ANY_ADDRESS.get(settings.host, settings.host)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/readyz"
+    # No proxy of the environment may stand in between.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=HEALTH_TIMEOUT_SECONDS):
+            return 0
+    except urllib.error.HTTPError as error:
+        return _fail(error.read().decode(errors="replace"), NOT_READY)
+    except OSError as error:
+        return _fail(f"no answer from {url}: {error}", NOT_READY)
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"gateway: {message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

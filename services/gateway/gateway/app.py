@@ -1,0 +1,147 @@
+"""Puts the parts together: the only place that knows them all, and the settings."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import Route
+
+from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.metrics import Metrics
+from gateway.middleware import Edge
+from gateway.policy import Clamps, Policy
+from gateway.readiness import Readiness, WatchTimes
+from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
+from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
+from gateway.settings import Settings
+from gateway.upstreams import EngineClient, Upstreams
+
+# After the grace, streams need this long for their error event.
+LAST_EVENT_SECONDS = 2.0
+_NOT_FOUND = 404
+_METHOD_NOT_ALLOWED = 405
+
+
+class Gateway:
+    """The running parts that the server has to know: what to start, and how to stop in order."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.metrics = Metrics(CollectorRegistry())
+        self.in_flight = InFlight()
+        self.client = EngineClient(settings.connect_timeout_seconds)
+        self.upstreams = Upstreams(settings.upstreams)
+        self.readiness = Readiness(
+            self.upstreams,
+            self.client,
+            self.metrics,
+            WatchTimes(
+                interval=settings.probe_interval_seconds,
+                stall=settings.stall_seconds,
+                trial=settings.first_token_timeout_seconds,
+            ),
+            warmup=settings.warmup == "on",
+        )
+        self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds)
+
+    @asynccontextmanager
+    async def running(self, _app: FastAPI) -> AsyncIterator[None]:
+        """Keep the engines watched and the session open as long as the application runs."""
+        await self.client.start()
+        self.readiness.start()
+        try:
+            yield
+        finally:
+            await self.readiness.stop()
+            await self.client.close()
+
+
+class Drain:
+    """The order of stopping: readiness falls, open answers get the grace, the rest one error event each."""
+
+    def __init__(self, readiness: Readiness, in_flight: InFlight, grace_seconds: float) -> None:
+        self._readiness = readiness
+        self._in_flight = in_flight
+        self._grace_seconds = grace_seconds
+        self._ends_at: float | None = None
+        self._ended = False
+
+    def advance(self) -> bool:
+        """Take the next step; return True when nothing is left to wait for. Called again and again."""
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._readiness.drain()
+            self._ends_at = now + self._grace_seconds
+        if not len(self._in_flight):
+            return True
+        if now >= self._ends_at and not self._ended:
+            self._ended = True
+            self._in_flight.end_all()
+        return now >= self._ends_at + LAST_EVENT_SECONDS
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the application; its `state.gateway` holds the running parts."""
+    gateway = Gateway(settings)
+    relay = Relay(
+        gateway.upstreams,
+        gateway.client,
+        gateway.in_flight,
+        RelayTimes(
+            answer=settings.answer_timeout_seconds,
+            stream=StreamTimes(
+                first_token=settings.first_token_timeout_seconds,
+                idle=settings.idle_timeout_seconds,
+                heartbeat=settings.heartbeat_seconds,
+            ),
+        ),
+    )
+    policy = Policy(Clamps(max_tokens=settings.max_tokens, max_choices=settings.max_choices))
+    generations = Generations(policy, relay, settings.max_body_bytes)
+    app = FastAPI(
+        title="gateway",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        # Looking for a telemetry provider in the environment at every request takes 20 µs; we have our own metrics.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+        lifespan=gateway.running,
+        middleware=[Middleware(Edge, metrics=gateway.metrics)],
+        exception_handlers={HTTPException: _refuse, RequestValidationError: _refuse_query},
+        routes=[
+            Route("/v1/chat/completions", generations, methods=["POST"]),
+            Route("/v1/completions", generations, methods=["POST"]),
+        ],
+    )
+    app.add_api_route("/v1/models", models_route(gateway.upstreams))
+    app.add_api_route("/livez", livez_route())
+    app.add_api_route("/readyz", readyz_route(gateway.readiness))
+    app.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
+    app.state.gateway = gateway
+    return app
+
+
+async def _refuse(_request: Request, exception: Exception) -> NoReturn:
+    """Turn the router's refusals into ours; the edge answers them."""
+    status = exception.status_code if isinstance(exception, HTTPException) else 0
+    headers = dict(exception.headers or {}) if isinstance(exception, HTTPException) else {}
+    raise _refusal(status, headers) from None
+
+
+def _refusal(status: int, headers: dict[str, str]) -> GatewayError:
+    if status == _NOT_FOUND:
+        return NotFound("There is no such path. Served are /v1/chat/completions, /v1/completions and /v1/models.")
+    if status == _METHOD_NOT_ALLOWED:
+        return MethodNotAllowed("The path does not take this method.", headers=headers)
+    return InvalidRequest("The request is not acceptable.")
+
+
+async def _refuse_query(_request: Request, _exception: Exception) -> NoReturn:
+    raise InvalidRequest("The query is not acceptable. Leave it out.") from None

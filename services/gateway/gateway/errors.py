@@ -1,0 +1,230 @@
+"""Every way a request can fail, as one tree.
+
+* GatewayError
+  + ClientError
+    - InvalidRequest 400 · NotFound 404 · MethodNotAllowed 405
+    - RequestTimeout 408 · RequestTooLarge 413 · UnsupportedEncoding 415
+    - RefusedByEngine: the engine's own 4xx, status and body kept
+  + ServerError
+    - InternalError 500
+    - UpstreamBroken 502 · UpstreamFailed 502 · UpstreamInvalidResponse 502 · UpstreamTruncated 502
+    - NotReady 503 · ShuttingDown 503 · UpstreamUnavailable 503 · Overloaded 503
+    - UpstreamTimeout 504
+* ClientDisconnected: nobody is left to answer
+
+Messages say what happened and what to do. They never name an inner address.
+"""
+# Errors are named after the answer they become, not after the Python class they derive from.
+# ruff: noqa: N818
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import orjson
+
+
+class Outcome(StrEnum):
+    """How a request ended: the closed set behind `gateway_requests_total{outcome}`."""
+
+    OK = "ok"
+    CLIENT_ERROR = "client_error"
+    RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
+    NOT_READY = "not_ready"
+    DISCONNECTED = "disconnected"
+    UPSTREAM_ERROR = "upstream_error"
+    TRUNCATED = "truncated"
+    TIMEOUT = "timeout"
+    INTERNAL_ERROR = "internal_error"
+
+
+class GatewayError(Exception):
+    """An answer in the OpenAI error shape; `status` counts only before the first byte."""
+
+    status: int = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str] = "internal_error"
+    outcome: ClassVar[Outcome] = Outcome.INTERNAL_ERROR
+    outcome_mid_stream: ClassVar[Outcome] = Outcome.TRUNCATED
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: int | str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["retry-after"] = str(retry_after)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The answer's body."""
+        return error_body(self.message, type_=self.type, param=self.param, code=self.code)
+
+    def encode(self) -> bytes:
+        """Return the answer's body as JSON bytes."""
+        return orjson.dumps(self.body)
+
+
+class ClientError(GatewayError):
+    """The request is at fault; sending it again unchanged will fail again."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+    outcome = Outcome.CLIENT_ERROR
+
+
+class InvalidRequest(ClientError):
+    """A field, or the body as a whole, is not acceptable."""
+
+
+class NotFound(ClientError):
+    """No such path."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(ClientError):
+    """The path exists, the method does not."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class RequestTimeout(ClientError):
+    """The client took too long to send its body."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class RequestTooLarge(ClientError):
+    """The body is larger than this gateway reads."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class UnsupportedEncoding(ClientError):
+    """The body came compressed."""
+
+    status = 415
+    code = "unsupported_encoding"
+
+
+class RefusedByEngine(ClientError):
+    """The engine's own refusal: its status and body are kept."""
+
+    code = "refused_by_engine"
+
+    def __init__(self, status: int, body: bytes, *, retry_after: str | None = None) -> None:
+        super().__init__("The engine refused the request.", retry_after=retry_after)
+        self.status = status
+        self._body = body
+
+    def encode(self) -> bytes:
+        """Return the engine's body as it came."""
+        return self._body
+
+
+class ServerError(GatewayError):
+    """The request may be fine; the service is not."""
+
+
+class InternalError(ServerError):
+    """A fault in the gateway itself."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"The gateway failed on this request. Report it with its id {request_id}.")
+
+
+class UpstreamBroken(ServerError):
+    """The engine closed the connection before it had answered."""
+
+    status = 502
+    code = "upstream_broken"
+    outcome = Outcome.UPSTREAM_ERROR
+
+
+class UpstreamFailed(ServerError):
+    """The engine itself says that it failed."""
+
+    status = 502
+    code = "upstream_failed"
+    outcome = Outcome.UPSTREAM_ERROR
+    outcome_mid_stream = Outcome.UPSTREAM_ERROR
+
+
+class UpstreamInvalidResponse(ServerError):
+    """The engine answered, but not with what was asked for."""
+
+    status = 502
+    code = "upstream_invalid_response"
+    outcome = Outcome.UPSTREAM_ERROR
+    outcome_mid_stream = Outcome.UPSTREAM_ERROR
+
+
+class UpstreamTruncated(ServerError):
+    """The engine's stream ended without saying that it was complete."""
+
+    status = 502
+    code = "upstream_truncated"
+    outcome = Outcome.UPSTREAM_ERROR
+
+
+class NotReady(ServerError):
+    """No engine has proved itself yet."""
+
+    status = 503
+    code = "not_ready"
+    outcome = Outcome.NOT_READY
+
+
+class ShuttingDown(ServerError):
+    """The gateway is stopping."""
+
+    status = 503
+    code = "shutting_down"
+    outcome = Outcome.NOT_READY
+
+
+class UpstreamUnavailable(ServerError):
+    """No connection to the engine: nothing was sent, so another engine may be asked."""
+
+    status = 503
+    code = "upstream_unavailable"
+    outcome = Outcome.UPSTREAM_ERROR
+
+
+class Overloaded(ServerError):
+    """The engine has no room for the request now."""
+
+    status = 503
+    code = "overloaded"
+    outcome = Outcome.OVERLOADED
+
+
+class UpstreamTimeout(ServerError):
+    """The engine was silent for longer than it may be."""
+
+    status = 504
+    code = "upstream_timeout"
+    outcome = Outcome.TIMEOUT
+    outcome_mid_stream = Outcome.TIMEOUT
+
+
+class ClientDisconnected(Exception):
+    """The client left, or stopped taking what was sent; nobody is left to answer."""
+
+
+def error_body(message: str, *, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
+    """Return the one error shape of the whole stack."""
+    return {"error": {"message": message, "type": type_, "param": param, "code": code}}

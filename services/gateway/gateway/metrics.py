@@ -1,0 +1,125 @@
+"""The gateway's Prometheus metrics: closed label sets, one registry passed in.
+
+No text from a client ever becomes a label; engines are named by their place in the configuration.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from gateway.errors import Outcome
+from gateway.schemas import RELAYED_ROUTES, ROUTES, Exchange, Route
+
+# From a cached short answer to a long one on two CPU cores.
+_DURATION_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_FIRST_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1)
+
+
+class Metrics:
+    """Everything the gateway counts; `settle` is called exactly once for each request."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        ProcessCollector(registry=registry)
+        requests = Counter("gateway_requests", "Requests by how they ended.", ("route", "outcome"), registry=registry)
+        self._requests = {(route, outcome): requests.labels(route, outcome) for route in ROUTES for outcome in Outcome}
+        self.in_flight = Gauge(
+            "gateway_requests_in_flight",
+            "Generations whose last byte has not been sent yet.",
+            registry=registry,
+        )
+        self._first_token = Histogram(
+            "gateway_time_to_first_token_seconds",
+            "From the request's arrival to the first event of a streamed answer.",
+            buckets=_FIRST_TOKEN_SECONDS,
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "gateway_request_duration_seconds",
+            "From a generation request's arrival to its last byte.",
+            buckets=_DURATION_SECONDS,
+            registry=registry,
+        )
+        self._overhead = Histogram(
+            "gateway_overhead_seconds",
+            "The gateway's own time: checking the body, choosing an engine, passing the first bytes on.",
+            buckets=_OVERHEAD_SECONDS,
+            registry=registry,
+        )
+        tokens = Counter("gateway_tokens", "Tokens by the engine's own figures.", ("direction",), registry=registry)
+        self._prompt_tokens = tokens.labels("prompt")
+        self._completion_tokens = tokens.labels("completion")
+        aborts = Counter(
+            "gateway_aborts",
+            "Generations ended early, by whether the engine's own counters showed that its work had stopped.",
+            ("confirmed",),
+            registry=registry,
+        )
+        self._aborts = {True: aborts.labels("yes"), False: aborts.labels("no")}
+        self._ready = Gauge("gateway_ready", "1 while at least one engine takes requests.", registry=registry)
+        self._engine_state = Gauge(
+            "gateway_engine_state", "1 for the state an engine is in.", ("engine", "state"), registry=registry
+        )
+        self._warmup_ttft = Gauge(
+            "gateway_warmup_ttft_seconds",
+            "Time to the first token at the end of the last warm-up.",
+            ("engine",),
+            registry=registry,
+        )
+
+    def settle(self, exchange: Exchange, outcome: Outcome, finished_at: float) -> None:
+        """Count a finished request."""
+        self._requests[exchange.route, outcome].inc()
+        if exchange.route not in RELAYED_ROUTES:
+            return
+        self._duration.observe(finished_at - exchange.received_at)
+        if exchange.prompt_tokens:
+            self._prompt_tokens.inc(exchange.prompt_tokens)
+        if exchange.completion_tokens:
+            self._completion_tokens.inc(exchange.completion_tokens)
+        if not exchange.answer_started_at or not exchange.engine_answered_at:
+            return
+        if exchange.streamed:
+            self._first_token.observe(exchange.engine_answered_at - exchange.received_at)
+        before = exchange.engine_called_at - exchange.body_read_at
+        after = exchange.answer_started_at - exchange.engine_answered_at
+        self._overhead.observe(before + max(0.0, after))
+
+    def count_aborts(self, number: int, *, confirmed: bool) -> None:
+        """Count generations that the gateway ended early."""
+        self._aborts[confirmed].inc(number)
+
+    def show_ready_from(self, ready: Callable[[], bool]) -> None:
+        """Publish whether requests are taken, asked at each scrape."""
+        self._ready.set_function(ready)
+
+    def show_engine(self, engine: str, state: str, states: tuple[str, ...]) -> None:
+        """Publish an engine's state, one series for each of the closed set of states."""
+        for known in states:
+            self._engine_state.labels(engine, known).set(known == state)
+
+    def forget_engine(self, engine: str, states: tuple[str, ...]) -> None:
+        """Remove the series of an engine that is gone from the name service."""
+        for known in states:
+            self._engine_state.remove(engine, known)
+        self._warmup_ttft.remove(engine)
+
+    def show_warmup(self, engine: str, ttft_seconds: float) -> None:
+        """Publish what a warm-up settled at."""
+        self._warmup_ttft.labels(engine).set(ttft_seconds)
+
+
+def route_label(path: str) -> Route:
+    """Return the closed label of a path, `other` for everything that is not served."""
+    return _ROUTE_OF_PATH.get(path, "other")
+
+
+_ROUTE_OF_PATH: dict[str, Route] = {
+    "/v1/chat/completions": "chat_completions",
+    "/v1/completions": "completions",
+    "/v1/models": "models",
+    "/livez": "livez",
+    "/readyz": "readyz",
+    "/metrics": "metrics",
+}

@@ -1,0 +1,6 @@
+"""Whether engines really answer: proved before the first request, watched after it."""
+
+from gateway.readiness.readiness import Readiness
+from gateway.readiness.watch import WatchTimes
+
+__all__ = ["Readiness", "WatchTimes"]

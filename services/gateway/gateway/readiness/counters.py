@@ -1,0 +1,47 @@
+"""The few figures of vLLM's own metrics that tell working from standing still."""
+
+import re
+from dataclasses import dataclass
+
+_SAMPLE = re.compile(
+    rb"^(?:vllm:(num_requests_running|num_requests_waiting|prompt_tokens_total|generation_tokens_total)"
+    rb"|(process_start_time_seconds))(?:\{[^}\n]*\})? ([0-9.eE+-]+)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """One look at an engine's metrics, summed over its API servers and engine processes."""
+
+    running: float
+    waiting: float
+    tokens: float
+    started_at: float
+
+
+def read_counters(exposition: bytes) -> Counters | None:
+    """Return the figures in a metrics page, or None if it is not vLLM's."""
+    sums = {
+        b"num_requests_running": 0.0,
+        b"num_requests_waiting": 0.0,
+        b"prompt_tokens_total": 0.0,
+        b"generation_tokens_total": 0.0,
+        b"process_start_time_seconds": 0.0,
+    }
+    found = False
+    for sample in _SAMPLE.finditer(exposition):
+        try:
+            value = float(sample[3])
+        except ValueError:
+            continue
+        sums[sample[1] or sample[2]] += value
+        found = found or sample[1] is not None
+    if not found:
+        return None
+    return Counters(
+        running=sums[b"num_requests_running"],
+        waiting=sums[b"num_requests_waiting"],
+        tokens=sums[b"prompt_tokens_total"] + sums[b"generation_tokens_total"],
+        started_at=sums[b"process_start_time_seconds"],
+    )

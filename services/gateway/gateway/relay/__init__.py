@@ -1,0 +1,7 @@
+"""Passing one request to an engine and its answer back, whatever happens on the way."""
+
+from gateway.relay.interruptions import InFlight
+from gateway.relay.relay import Relay, RelayTimes
+from gateway.relay.stream import StreamTimes
+
+__all__ = ["InFlight", "Relay", "RelayTimes", "StreamTimes"]

@@ -1,0 +1,78 @@
+"""What may end a request from outside while it waits: its client leaves, or the gateway stops."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from starlette.types import Receive
+
+from gateway.errors import ClientDisconnected, ShuttingDown
+
+
+class Watch:
+    """Interrupts the current task with a reason: inside the block, that reason is raised wherever it waits.
+
+    Call it after the body was read: the next thing `receive` tells is that the client has left.
+    """
+
+    __slots__ = ("_listener", "_open", "_reason", "_receive", "_siblings", "_task")
+
+    def __init__(self, receive: Receive, siblings: "set[Watch]") -> None:
+        self._receive = receive
+        self._siblings = siblings
+        self._reason: Exception | None = None
+        self._open = False
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a Watch belongs to a task")
+        self._task = task
+        self._listener = asyncio.create_task(self._listen())
+        self._open = True
+        self._siblings.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._reason is not None and self._task.uncancel() == 0:
+            raise self._reason from None
+
+    def interrupt(self, reason: Exception) -> None:
+        """End the block with `reason`, once; without effect when it has been stopped."""
+        if self._open:
+            self._open = False
+            self._reason = reason
+            self._task.cancel()
+
+    def stop(self) -> None:
+        """Interrupt nothing from here on: the last bytes are about to leave."""
+        self._open = False
+        self._siblings.discard(self)
+        self._listener.cancel()
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.interrupt(ClientDisconnected())
+
+
+class InFlight:
+    """The requests that are being relayed now."""
+
+    def __init__(self) -> None:
+        self._watches: set[Watch] = set()
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def watch(self, receive: Receive) -> Watch:
+        """Return the block in which a request is relayed."""
+        return Watch(receive, self._watches)
+
+    def end_all(self) -> None:
+        """End every request: streams with one error event, the others with 503."""
+        for watch in list(self._watches):
+            watch.interrupt(ShuttingDown("The gateway is being restarted. Try again in a few seconds.", retry_after=5))

@@ -1,0 +1,146 @@
+"""One request's way to an engine and back.
+
+The status is decided before the first header leaves: a streamed answer begins with the engine's first event,
+or with a heartbeat once the engine has accepted the request. After that every fault is one error event.
+"""
+
+import asyncio
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from starlette.types import Receive, Send
+
+from gateway.errors import (
+    ClientDisconnected,
+    GatewayError,
+    Outcome,
+    UpstreamInvalidResponse,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from gateway.relay.interruptions import InFlight, Watch
+from gateway.relay.patience import Patience
+from gateway.relay.refusal import refusal_of
+from gateway.relay.reply import Reply
+from gateway.relay.stream import Stream, StreamTimes
+from gateway.schemas import Exchange, Generation
+from gateway.upstreams import Answer, Engine, EngineClient, Upstreams
+from gateway.usage import usage_in
+
+# A whole answer is held until it is complete, so that its status is still open: eight choices of long texts
+# with logprobs are some 30 MiB.
+MAX_ANSWER_BYTES = 67_108_864
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RelayTimes:
+    """How long a request may wait: for a whole answer, and in a stream; in seconds."""
+
+    answer: float
+    stream: StreamTimes
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    exchange: Exchange
+    generation: Generation
+    reply: Reply
+    patience: Patience
+    watch: Watch
+
+
+class Relay:
+    """Relays checked requests; every lease, connection and timer is given back however they end."""
+
+    def __init__(self, upstreams: Upstreams, client: EngineClient, in_flight: InFlight, times: RelayTimes) -> None:
+        self._upstreams = upstreams
+        self._client = client
+        self._in_flight = in_flight
+        self._times = times
+
+    async def run(self, exchange: Exchange, generation: Generation, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises GatewayError if nothing was sent yet, ClientDisconnected if nobody is left to answer. Either way,
+        and when cancelled, the engine's work for it has been ended.
+        """
+        exchange.streamed = generation.stream
+        with closing(Patience()) as patience:
+            reply = Reply(send, patience, self._times.stream.idle)
+            try:
+                with self._in_flight.watch(receive) as watch:
+                    await self._ask_engines(_Job(exchange, generation, reply, patience, watch))
+            except GatewayError as error:
+                if not reply.started:
+                    raise
+                exchange.outcome = error.outcome_mid_stream
+                exchange.error_code = error.code
+                await reply.end_with(error)
+
+    async def _ask_engines(self, job: _Job) -> None:
+        """Ask one engine, and another only if the first could not even be connected to."""
+        tried: list[Engine] = []
+        while True:
+            engine = self._upstreams.pick(tried)
+            try:
+                with engine.leased():
+                    return await self._ask(engine, job)
+            except UpstreamUnavailable:
+                engine.note_connect_fault()
+                tried.append(engine)
+                if not self._upstreams.has_ready(tried):
+                    raise
+
+    async def _ask(self, engine: Engine, job: _Job) -> None:
+        job.exchange.engine = engine.label
+        job.exchange.engine_called_at = time.perf_counter()
+        try:
+            with await self._post(engine, job) as answer:
+                await self._pass_on(answer, job)
+        except (asyncio.CancelledError, ClientDisconnected, UpstreamTimeout):
+            # It was us who ended it: the engine should be seen to stop.
+            engine.note_abort()
+            raise
+
+    async def _post(self, engine: Engine, job: _Job) -> Answer:
+        generation = job.generation
+        limit = self._times.stream.first_token if generation.stream else self._times.answer
+        try:
+            async with asyncio.timeout(limit):
+                return await self._client.post(engine, generation.path, generation.body, job.exchange.engine_request_id)
+        except TimeoutError:
+            raise UpstreamTimeout(f"The engine did not answer within {limit:.0f} s. Try again.") from None
+
+    async def _pass_on(self, answer: Answer, job: _Job) -> None:
+        if answer.status != _OK:
+            raise await refusal_of(answer)
+        if answer.is_encoded or answer.is_event_stream != job.generation.stream:
+            raise UpstreamInvalidResponse("The engine's answer is not of the kind that was asked for. Try again.")
+        if job.generation.stream:
+            stream = Stream(answer, job.reply, job.patience, job.watch, self._times.stream)
+            await stream.relay(job.exchange, hide_usage=job.generation.hide_usage)
+        else:
+            await self._pass_whole(answer, job)
+
+    async def _pass_whole(self, answer: Answer, job: _Job) -> None:
+        exchange = job.exchange
+        limit = self._times.answer - (time.perf_counter() - exchange.engine_called_at)
+        try:
+            body = await job.patience.wait(answer.read_whole(MAX_ANSWER_BYTES), limit)
+        except TimeoutError:
+            raise UpstreamTimeout(
+                f"The engine's answer was not complete within {self._times.answer:.0f} s. Ask for less, or stream."
+            ) from None
+        if not (body.startswith(b"{") and body.rstrip().endswith(b"}")):
+            raise UpstreamInvalidResponse("The engine's answer is not JSON. Try again.")
+        exchange.engine_answered_at = time.perf_counter()
+        usage = usage_in(body)
+        if usage:
+            exchange.prompt_tokens = usage.prompt_tokens
+            exchange.completion_tokens = usage.completion_tokens
+        exchange.outcome = Outcome.OK
+        job.watch.stop()
+        await job.reply.send_whole(body)
+        exchange.answer_started_at = time.perf_counter()

@@ -1,0 +1,83 @@
+"""The shapes that several modules share: one request's record, and what the probes report."""
+
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from pydantic import BaseModel
+from starlette.types import Scope
+
+from gateway.errors import Outcome
+
+Route = Literal["chat_completions", "completions", "models", "livez", "readyz", "metrics", "other"]
+ROUTES: tuple[Route, ...] = get_args(Route)
+RELAYED_ROUTES: frozenset[Route] = frozenset({"chat_completions", "completions"})
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What is known of one request; times in seconds of `time.perf_counter()`, 0.0 where not reached."""
+
+    request_id: str
+    # Never the client's own: two requests of one id would meet in the engine.
+    engine_request_id: str
+    route: Route
+    method: str
+    received_at: float
+    status: int = 0
+    answer_complete: bool = False
+    outcome: Outcome | None = None
+    error_code: str | None = None
+    streamed: bool = False
+    engine: str | None = None
+    body_read_at: float = 0.0
+    engine_called_at: float = 0.0
+    engine_answered_at: float = 0.0
+    answer_started_at: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+_EXCHANGE = "gateway.exchange"
+
+
+def remember(scope: Scope, exchange: Exchange) -> Exchange:
+    """Attach a request's record to its scope, for whoever handles it further in."""
+    scope[_EXCHANGE] = exchange
+    return exchange
+
+
+def exchange_of(scope: Scope) -> Exchange:
+    """Return the record of the request that a scope belongs to."""
+    return cast("Exchange", scope[_EXCHANGE])
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A request that policy has let through; `body` is what the engine gets."""
+
+    path: str
+    body: bytes
+    stream: bool
+    hide_usage: bool
+
+
+class EngineReport(BaseModel):
+    """One engine as `/readyz?verbose` shows it."""
+
+    engine: str
+    state: str
+    since: str
+    seconds_in_state: float
+    waits_for: str | None
+    models: list[str]
+    outstanding: int
+    warmup_ttft_seconds: float | None
+
+
+class ReadinessReport(BaseModel):
+    """What `/readyz?verbose` answers."""
+
+    ready: bool
+    draining: bool
+    waits_for: str | None
+    engines: list[EngineReport]

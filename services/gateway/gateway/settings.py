@@ -1,0 +1,127 @@
+"""The gateway's settings: read once from the environment, checked, frozen.
+
+This is the only module that sees the environment. A wrong or unknown `GATEWAY_*` name stops the start.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+PREFIX = "GATEWAY_"
+
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class SettingsError(Exception):
+    """A setting is unknown or wrong; the message is one line that names the variable and the cure."""
+
+
+class Settings(BaseModel):
+    """Every setting, by the name of its variable without `GATEWAY_` and in lower case."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(8001, ge=1, le=65_535, description="Port to listen on.")
+    upstreams: tuple[str, ...] = Field(
+        ("http://127.0.0.1:8000",),
+        description="Engines, as base URLs with commas between them. dns://name:port takes every address "
+        "of the name as an engine and looks again every few seconds.",
+    )
+    warmup: Literal["on", "off"] = Field(
+        "on", description="Whether an engine must have answered warm-up generations before it gets requests."
+    )
+    max_body_bytes: int = Field(2_097_152, ge=1024, le=67_108_864, description="Largest request body, in bytes.")
+    max_tokens: int = Field(
+        131_072, ge=1, le=10_000_000, description="Largest max_tokens that a request may ask for, in tokens."
+    )
+    max_choices: int = Field(8, ge=1, le=128, description="Largest n and best_of, and most prompts a request.")
+    connect_timeout_seconds: Seconds = Field(3, description="Longest wait for a connection to an engine.")
+    first_token_timeout_seconds: Seconds = Field(
+        120, description="Longest wait for the first token of a streamed answer. Raise it for long prompts."
+    )
+    answer_timeout_seconds: Seconds = Field(600, description="Longest wait for an answer that is not streamed.")
+    idle_timeout_seconds: Seconds = Field(
+        60, description="Longest silence in the middle of a streamed answer, from the engine or towards the client."
+    )
+    heartbeat_seconds: Seconds = Field(
+        15, description="Silence after which a waiting stream gets a comment, so that no proxy cuts it."
+    )
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
+        20, description="Time that open answers get to finish when the gateway stops."
+    )
+    probe_interval_seconds: Seconds = Field(2, description="Time between two looks at an engine.")
+    stall_seconds: Seconds = Field(
+        8,
+        description="Time that an engine with work may stand still, a probe unanswered, before it gets no more "
+        "requests. Raise it where one step takes longer, as with long prompts on a CPU.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+
+    @field_validator("upstreams", mode="before")
+    @classmethod
+    def _split_upstreams(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("upstreams")
+    @classmethod
+    def _check_upstreams(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("needs at least one base URL, such as http://127.0.0.1:8000")
+        for upstream in value:
+            address = _UPSTREAM.fullmatch(upstream)
+            if not address or int(address["port"] or 0) > _LAST_PORT:
+                raise ValueError(
+                    f"{upstream!r} is no base URL; write http://host:port, https://host:port or dns://host:port"
+                )
+        if len(set(value)) < len(value):
+            raise ValueError("names the same engine twice; name each once")
+        return tuple(upstream.rstrip("/") for upstream in value)
+
+    @field_validator("warmup", "log_level", mode="before")
+    @classmethod
+    def _lower(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+
+_UPSTREAM = re.compile(r"(?:https?://|dns://)(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[1-9][0-9]{0,4}))?/?")
+_LAST_PORT = 65_535
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of an environment, the process's own by default; an empty value is the default."""
+    source = os.environ if environment is None else environment
+    given = {name: _clean(value) for name, value in source.items() if name.startswith(PREFIX)}
+    fields = {PREFIX + field.upper(): field for field in Settings.model_fields}
+    for name in given:
+        if name not in fields:
+            raise SettingsError(_unknown(name, list(fields)))
+    try:
+        return Settings.model_validate({fields[name]: value for name, value in given.items() if value})
+    except ValidationError as error:
+        raise SettingsError(_wrong(error, given)) from None
+
+
+def _clean(value: str) -> str:
+    """Take away what shells and compose files leave around a value: spaces, CR, a pair of quotes."""
+    value = value.strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        value = value[1:-1].strip()
+    return value
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    cure = f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}."
+    return f"{name} is not a setting of the gateway. {cure}"
+
+
+def _wrong(error: ValidationError, given: Mapping[str, str]) -> str:
+    first = error.errors(include_url=False)[0]
+    name = PREFIX + str(first["loc"][0]).upper()
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{name}={given[name]!r} is wrong: {reason[:1].lower()}{reason[1:]}."

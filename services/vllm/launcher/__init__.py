@@ -1,0 +1,1 @@
+"""The engine service: turns settings, hardware and a checkpoint into one supervised vLLM server."""

@@ -1,0 +1,198 @@
+"""A real browser, and a chat page whose gateway fails on demand.
+
+`stack` of the root conftest is the real stack; `faulty_chat` is the real page before a scripted gateway.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.browser.faulty_gateway import FaultyGateway
+from tests.conftest import ROOT, clean_environment, free_ports
+
+ARTIFACTS = ROOT / "tests/artifacts"
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+WIDTHS = {"desk": 1280, "phone": 390}
+TIMEOUT_MS = 20_000
+
+# Chromium's offline mode leaves open websockets open: a test closes them itself.
+REMEMBER_SOCKETS = """
+window.openSockets = [];
+window.WebSocket = class extends WebSocket {
+  constructor(...args) { super(...args); window.openSockets.push(this); }
+};
+"""
+
+
+@dataclass
+class ChatPage:
+    """An open chat page and everything it asked the network for."""
+
+    page: Page
+    url: str
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def ask(self, question: str) -> None:
+        """Type a question as a person does and send it."""
+        self.page.locator("#chat-input").fill(question)
+        self.page.locator("#chat-submit:enabled").wait_for()
+        self.page.keyboard.press("Enter")
+
+    @property
+    def answer(self) -> str:
+        """Text of the newest answer, without its buttons and notes' marks."""
+        return self.page.locator(".ai-message .message-content").last.inner_text()
+
+    def cut_connection(self) -> None:
+        """Close the page's websocket under it."""
+        self.page.evaluate("window.openSockets.forEach((socket) => socket.close())")
+        wait_until(lambda: not self.is_connected())
+
+    def is_connected(self) -> bool:
+        """Whether the page's newest websocket is open."""
+        return bool(self.page.evaluate("window.openSockets.at(-1)?.readyState === WebSocket.OPEN"))
+
+    def wait_until_idle(self) -> None:
+        """Wait until no answer is under way."""
+        self.page.locator("#stop-button").wait_for(state="detached", timeout=TIMEOUT_MS)
+
+    def screenshot(self, name: str) -> Path:
+        """Keep a picture of the page for a person to look at."""
+        ARTIFACTS.mkdir(exist_ok=True)
+        path = ARTIFACTS / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+    def foreign_requests(self) -> list[str]:
+        """Requests that left the site."""
+        own = {urlsplit(self.url).netloc, ""}
+        return [url for url in self.requests if urlsplit(url).netloc not in own]
+
+
+OpenChat = Callable[..., ChatPage]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_chat(browser: Browser) -> Iterator[OpenChat]:
+    """Open pages in contexts of their own: `open_chat(url, language=…, width=…)`."""
+    contexts = []
+
+    def open_page(url: str, *, language: str = "zh-CN", width: int = WIDTHS["desk"], dark: bool = False) -> ChatPage:
+        context = browser.new_context(
+            locale=language,
+            viewport={"width": width, "height": 844},
+            color_scheme="dark" if dark else "light",
+        )
+        context.set_default_timeout(TIMEOUT_MS)
+        context.add_init_script(REMEMBER_SOCKETS)
+        contexts.append(context)
+        chat = ChatPage(context.new_page(), url)
+        chat.page.on("request", lambda request: chat.requests.append(request.url))
+        chat.page.on("pageerror", lambda error: chat.complaints.append(str(error)))
+        chat.page.on(
+            "console", lambda message: chat.complaints.append(message.text) if message.type == "error" else None
+        )
+        chat.page.goto(url)
+        chat.page.locator("#chat-input").wait_for()
+        chat.page.locator("#starters button:enabled").first.wait_for()
+        return chat
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@dataclass
+class FaultyChat:
+    """The real page before a gateway that fails on demand, and that can be taken away and brought back."""
+
+    url: str
+    gateway: FaultyGateway
+    gateway_port: int
+    _server: uvicorn.Server | None = None
+    _thread: threading.Thread | None = None
+
+    def start_gateway(self) -> None:
+        """Listen at the gateway's address."""
+        configuration = uvicorn.Config(
+            self.gateway.application(), port=self.gateway_port, log_level="error", timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(configuration)
+        self._thread = threading.Thread(target=self._server.run)
+        self._thread.start()
+        wait_until(lambda: self._server is not None and self._server.started)
+
+    def stop_gateway(self) -> None:
+        """Refuse connections from now on."""
+        if self._server and self._thread:
+            self._server.should_exit = True
+            self._thread.join(10)
+            self._server = self._thread = None
+
+
+@pytest.fixture(scope="session")
+def faulty_chat_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
+    ports = free_ports(["GATEWAY", "CHAT_UI"])
+    environment = clean_environment(
+        CHAT_UI_PORT=str(ports["CHAT_UI"]),
+        CHAT_UI_GATEWAY_URL=f"http://127.0.0.1:{ports['GATEWAY']}",
+        CHAT_UI_DISCONNECT_GRACE_SECONDS="3",
+        CHAT_UI_MAX_MESSAGE_CHARACTERS="2000",
+        TMPDIR=str(tmp_path_factory.mktemp("chat-ui")),
+    )
+    log = tmp_path_factory.mktemp("log") / "chat-ui.log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-m", "chat_ui"], env=environment, cwd="/", stdout=output, stderr=output, text=True
+        ) as process,
+    ):
+        try:
+            wait_until(lambda: "chat page on" in log.read_text(), timeout_seconds=30)
+            yield FaultyChat(f"http://127.0.0.1:{ports['CHAT_UI']}", FaultyGateway(), ports["GATEWAY"])
+        finally:
+            process.terminate()
+    assert "Traceback" not in log.read_text(), log.read_text()
+
+
+@pytest.fixture
+def faulty_chat(faulty_chat_process: FaultyChat) -> Iterator[FaultyChat]:
+    """A fresh gateway before the one page."""
+    faulty_chat_process.gateway = FaultyGateway()
+    faulty_chat_process.start_gateway()
+    yield faulty_chat_process
+    faulty_chat_process.stop_gateway()
+
+
+def wait_until(condition: Callable[[], bool], timeout_seconds: float = 5) -> None:
+    """Wait for something that happens in another process and sends no event here."""
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)

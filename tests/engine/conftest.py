@@ -1,0 +1,215 @@
+"""The launcher as a process of its own in vLLM's environment, and a hub that is this machine."""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / ".venv-vllm/bin/python"
+DEMO = ROOT / "models/demo"
+START_SECONDS = 240
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """This process's environment with exactly these of the launcher's settings, and no hub of its own."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("ENGINE_", "HF_"))}
+    return {**kept, **settings}
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def run_launcher(command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the launcher's short commands to its end."""
+    return subprocess.run(
+        [PYTHON, "-m", "launcher", command],
+        env=environment(ENGINE_PORT=str(free_port()), **settings),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def processes_of_group(group: int) -> dict[int, str]:
+    """Living processes of a process group with their names."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+            title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        state, _, member_of = rest.split()[:3]
+        if int(member_of) == group and state != "Z":
+            found[int(entry.name)] = title or name
+    return found
+
+
+class Engine:
+    """A launcher that serves, with its log."""
+
+    def __init__(self, log: Path, **settings: str) -> None:
+        self.port = free_port()
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [PYTHON, "-m", "launcher"],
+                env=environment(ENGINE_PORT=str(self.port), **settings),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.group = 0
+
+    def wait_until_healthy(self) -> None:
+        """Return once the launcher says so; fail if it ends before."""
+        deadline = time.monotonic() + START_SECONDS
+        while "launcher: healthy after" not in self.text:
+            assert self.process.poll() is None, self.text
+            assert time.monotonic() < deadline, self.text
+            time.sleep(0.1)
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        self.group = next(int(child) for child in children if processes_of_group(int(child)).keys() - {int(child)})
+
+    @property
+    def text(self) -> str:
+        """All that launcher and vLLM have printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def core(self) -> int:
+        """The process that computes."""
+        return next(pid for pid, title in processes_of_group(self.group).items() if "EngineCore" in title)
+
+    def nothing_left(self, seconds: float) -> bool:
+        """Whether all of vLLM's processes are gone within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while processes_of_group(self.group):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def chat(self, question: str, **options: Any) -> dict[str, Any]:
+        """One answer, greedy."""
+        answer = httpx.post(
+            f"{self.url}/v1/chat/completions",
+            json={
+                "model": "ernie-demo",
+                "messages": [{"role": "user", "content": question}],
+                "temperature": 0,
+                "max_tokens": 64,
+                **options,
+            },
+            timeout=60,
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        self.process.kill()
+        self.process.wait()
+        for pid in processes_of_group(self.group) if self.group else ():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """The demo model, healthy."""
+    started = Engine(tmp_path / "engine.log", ENGINE_MODEL="demo")
+    try:
+        started.wait_until_healthy()
+        yield started
+    finally:
+        started.end()
+
+
+@dataclass
+class Hub:
+    """A hub with one repository, as huggingface_hub asks for it; `files` may be changed while it runs."""
+
+    url: str
+    files: dict[str, bytes]
+    requests: list[str] = field(default_factory=list)
+    repository: str = "owner/demo"
+
+
+class _Hub(ThreadingHTTPServer):
+    """The server that answers for a Hub."""
+
+    hub: Hub
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Hub
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self) -> None:
+        hub, path = self.server.hub, self.path.partition("?")[0]
+        hub.requests.append(f"{self.command} {path}")
+        name = path.removeprefix(f"/{hub.repository}/resolve/{COMMIT}/")
+        if path.startswith(f"/api/models/{hub.repository}/revision/") or path == f"/api/models/{hub.repository}":
+            self._send(json.dumps({"id": hub.repository, "sha": COMMIT, "siblings": []}).encode())
+        elif path.startswith(f"/api/models/{hub.repository}/tree/"):
+            rows = [{"type": "file", "path": n, "size": len(d), "oid": _oid(d)} for n, d in hub.files.items()]
+            self._send(json.dumps(rows).encode())
+        elif name in hub.files:
+            self._send(hub.files[name], ETag=f'"{_oid(hub.files[name])}"')
+        else:
+            self._send(b"{}", status=404, **{"X-Error-Code": "RepoNotFound"})
+
+    def _send(self, data: bytes, *, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, text in {"Content-Length": str(len(data)), "X-Repo-Commit": COMMIT, **headers}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+
+def _oid(data: bytes) -> str:
+    """Git's own name for a file, by which the client recognises what it has."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """A hub that holds the demo model."""
+    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+    files = {path.name: path.read_bytes() for path in DEMO.iterdir() if path.name in {*names, "chat_template.jinja"}}
+    with _Hub(("127.0.0.1", 0), _Handler) as server:
+        server.hub = Hub(f"http://127.0.0.1:{server.server_port}", files)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.hub
+        server.shutdown()
+        thread.join()

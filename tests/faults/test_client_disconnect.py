@@ -1,0 +1,131 @@
+"""A client that leaves frees the engine within a second, whenever it leaves."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.fakes.engine import Call, FakeEngine, after_events, answer, hold
+from tests.fakes.gateway import CHAT, STREAMED, RawClient, RunningGateway, assert_quiescent, eventually, running_gateway
+
+WAYS_TO_LEAVE = {"fin": RawClient.close, "reset": RawClient.reset}
+
+
+async def leave_and_look(gateway: RunningGateway, engine: FakeEngine, client: RawClient, leave: object) -> None:
+    call = await engine.next_call()
+    left_at = time.monotonic()
+    leave(client)  # type: ignore[operator]
+    await asyncio.wait_for(call.disconnected.wait(), 1)
+    assert time.monotonic() - left_at < 1
+    await eventually(lambda: not len(gateway.parts.in_flight))
+    assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="disconnected") == 1
+    assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="ok") == 0
+
+
+@pytest.mark.parametrize("leave", WAYS_TO_LEAVE.values(), ids=WAYS_TO_LEAVE.keys())
+@pytest.mark.parametrize("body", [STREAMED, CHAT], ids=["streamed", "whole"])
+async def test_leaving_before_the_engine_answers_aborts(
+    engine: FakeEngine, gateway: RunningGateway, body: object, leave: object
+) -> None:
+    engine.script = hold
+    await leave_and_look(gateway, engine, await gateway.raw(body), leave)
+    await assert_quiescent(gateway, engine)
+
+
+@pytest.mark.parametrize("leave", WAYS_TO_LEAVE.values(), ids=WAYS_TO_LEAVE.keys())
+async def test_leaving_during_prefill_aborts(engine: FakeEngine, gateway: RunningGateway, leave: object) -> None:
+    engine.script = after_events(0, hold)
+    await leave_and_look(gateway, engine, await gateway.raw(STREAMED), leave)
+    await assert_quiescent(gateway, engine)
+
+
+@pytest.mark.parametrize("leave", WAYS_TO_LEAVE.values(), ids=WAYS_TO_LEAVE.keys())
+async def test_leaving_mid_stream_aborts(engine: FakeEngine, gateway: RunningGateway, leave: object) -> None:
+    engine.script = after_events(3, hold)
+    client = await gateway.raw(STREAMED)
+    await client.head()
+    await client.reader.readuntil(b"\n\n")
+    await leave_and_look(gateway, engine, client, leave)
+    await assert_quiescent(gateway, engine)
+
+
+async def test_leaving_in_the_middle_of_a_whole_answer_aborts(engine: FakeEngine, gateway: RunningGateway) -> None:
+    async def half(call: Call) -> None:
+        call.head(headers={"content-type": "application/json"})
+        call.chunk(b'{"id":')
+        await hold(call)
+
+    engine.script = half
+    await leave_and_look(gateway, engine, await gateway.raw(CHAT), RawClient.close)
+    await assert_quiescent(gateway, engine)
+
+
+async def test_aborts_are_confirmed_by_the_engines_own_counters(engine: FakeEngine, gateway: RunningGateway) -> None:
+    engine.script = hold
+    client = await gateway.raw(STREAMED)
+    await engine.next_call()
+    client.close()
+    await eventually(lambda: gateway.parts.upstreams.engines[0].unsettled_aborts == [] and engine.running == 0)
+    await eventually(lambda: not len(gateway.parts.in_flight))
+    for _ in range(100):
+        if await gateway.metric("gateway_aborts_total", confirmed="yes"):
+            break
+        await asyncio.sleep(0.02)
+    assert await gateway.metric("gateway_aborts_total", confirmed="yes") == 1
+    assert await gateway.metric("gateway_aborts_total", confirmed="no") == 0
+    await assert_quiescent(gateway, engine)
+
+
+async def test_engine_that_goes_on_working_is_not_confirmed(
+    engine: FakeEngine, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.readiness.watch.CONFIRM_SECONDS", 0.2)
+    engine.script = hold
+    engine.fixed_running = 5
+    client = await gateway.raw(STREAMED)
+    await engine.next_call()
+    client.close()
+    engine.generated_tokens += 1
+    known = gateway.parts.upstreams.engines[0]
+    await eventually(lambda: known.unsettled_aborts)
+    await eventually(lambda: not known.unsettled_aborts)
+    assert await gateway.metric("gateway_aborts_total", confirmed="no") == 1
+    await assert_quiescent(gateway, engine)
+
+
+async def test_client_that_takes_nothing_is_let_go(engine: FakeEngine) -> None:
+    async def flood(call: Call) -> None:
+        call.stream_head()
+        while not call.disconnected.is_set():
+            call.chunk(b"data: " + b"x" * 65_536 + b"\n\n")
+            await asyncio.sleep(0)
+
+    engine.script = flood
+    async with running_gateway(engine, GATEWAY_IDLE_TIMEOUT_SECONDS="0.4") as gateway:
+        client = await gateway.raw(STREAMED)
+        call = await engine.next_call()
+        await asyncio.wait_for(call.disconnected.wait(), 5)
+        await eventually(lambda: not len(gateway.parts.in_flight))
+        assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="disconnected") == 1
+        client.reset()
+        await assert_quiescent(gateway, engine)
+
+
+async def test_many_cancels_leave_no_slot_socket_or_task(engine: FakeEngine, gateway: RunningGateway) -> None:
+    async def cancel(number: int) -> None:
+        client = await gateway.raw(STREAMED if number % 2 else CHAT)
+        if number % 5:
+            await client.reader.read(1) if number % 2 else await asyncio.sleep(0.002 * (number % 7))
+        client.reset() if number % 3 else client.close()
+
+    tasks_before = len(asyncio.all_tasks())
+    engine.script = lambda call: after_events(1, hold)(call) if call.json.get("stream") else hold(call)
+    for start in range(0, 300, 50):
+        await asyncio.gather(*(cancel(start + number) for number in range(50)))
+    await eventually(lambda: not len(gateway.parts.in_flight))
+    await eventually(lambda: engine.running == 0)
+    await assert_quiescent(gateway, engine)
+    engine.script = answer
+    for _ in range(10):
+        assert (await gateway.chat()).status_code == 200
+    await eventually(lambda: len(asyncio.all_tasks()) <= tasks_before + 4)

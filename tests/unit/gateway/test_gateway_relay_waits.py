@@ -1,0 +1,168 @@
+"""Waits that end: by time, by a reason from outside, by both at once, and by nobody."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+from gateway.errors import ClientDisconnected, ShuttingDown
+from gateway.relay.interruptions import InFlight
+from gateway.relay.patience import Patience
+
+
+async def never() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def receive_after(event: asyncio.Event) -> Callable[[], Awaitable[Any]]:
+    async def receive() -> Any:
+        await event.wait()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run on the loop of production, whose clock is coarse."""
+
+    async def body() -> None:
+        await main()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(body())
+
+
+def test_patience_ends_and_can_be_used_again() -> None:
+    async def main() -> None:
+        patience = Patience()
+        for seconds in (0.03, 0.01, 0.02):
+            with pytest.raises(TimeoutError):
+                await patience.wait(never(), seconds)
+            assert await patience.wait(asyncio.sleep(0, "done"), 1) == "done"
+        patience.close()
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await asyncio.sleep(0.03)
+
+    run(main)
+
+
+def test_patience_does_not_fire_between_waits() -> None:
+    async def main() -> None:
+        patience = Patience()
+        await patience.wait(asyncio.sleep(0), 0.01)
+        await asyncio.sleep(0.03)
+        await patience.wait(asyncio.sleep(0.005), 0.05)
+        patience.close()
+
+    run(main)
+
+
+def test_patience_lets_foreign_cancellation_through() -> None:
+    async def main() -> None:
+        async def waiting() -> None:
+            await Patience().wait(never(), 5)
+
+        task = asyncio.create_task(waiting())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main)
+
+
+def test_patience_and_foreign_cancellation_at_once() -> None:
+    async def main() -> None:
+        patience: Patience
+
+        async def waiting() -> None:
+            nonlocal patience
+            patience = Patience()
+            await patience.wait(never(), 5)
+
+        task = asyncio.create_task(waiting())
+        await asyncio.sleep(0)
+        patience._expires_at = 0
+        patience._look()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main)
+
+
+def test_disconnect_interrupts_with_its_reason() -> None:
+    async def main() -> None:
+        in_flight, left = InFlight(), asyncio.Event()
+        asyncio.get_running_loop().call_later(0.01, left.set)
+        with pytest.raises(ClientDisconnected), in_flight.watch(receive_after(left)):
+            await never()
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        assert len(in_flight) == 0
+
+    run(main)
+
+
+def test_disconnect_while_patience_runs_out() -> None:
+    async def main() -> None:
+        in_flight, patience = InFlight(), Patience()
+        asyncio.get_running_loop().call_soon(both, in_flight, patience)
+        with pytest.raises(ShuttingDown), in_flight.watch(receive_after(asyncio.Event())):
+            await patience.wait(never(), 5)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        patience.close()
+
+    def both(in_flight: InFlight, patience: Patience) -> None:
+        in_flight.end_all()
+        patience._expires_at = 0
+        patience._look()
+
+    run(main)
+
+
+def test_stopped_watch_interrupts_nothing() -> None:
+    async def main() -> None:
+        in_flight, left = InFlight(), asyncio.Event()
+        with in_flight.watch(receive_after(left)) as watch:
+            watch.stop()
+            left.set()
+            in_flight.end_all()
+            await asyncio.sleep(0.01)
+
+    run(main)
+
+
+def test_first_reason_counts() -> None:
+    async def main() -> None:
+        in_flight, left = InFlight(), asyncio.Event()
+        asyncio.get_running_loop().call_later(0.01, in_flight.end_all)
+        asyncio.get_running_loop().call_later(0.01, left.set)
+        with pytest.raises(ShuttingDown), in_flight.watch(receive_after(left)):
+            await never()
+
+    run(main)
+
+
+def test_foreign_cancellation_passes_a_watch() -> None:
+    async def main() -> None:
+        in_flight = InFlight()
+
+        async def watched() -> None:
+            with in_flight.watch(receive_after(asyncio.Event())):
+                await never()
+
+        task = asyncio.create_task(watched())
+        await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(in_flight) == 0
+
+    run(main)

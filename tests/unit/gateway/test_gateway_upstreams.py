@@ -1,0 +1,85 @@
+"""Choosing engines, and the one table of the HTTP client's faults."""
+
+import inspect
+
+import aiohttp
+import pytest
+from gateway.errors import GatewayError, NotReady, ShuttingDown, UpstreamBroken, UpstreamTimeout, UpstreamUnavailable
+from gateway.upstreams import State, Upstreams
+from gateway.upstreams.faults import MESSAGES, TABLE, translate
+
+CATCH_ALL = aiohttp.ClientError
+
+
+def exception_classes() -> list[type[BaseException]]:
+    found = inspect.getmembers(aiohttp.client_exceptions, inspect.isclass)
+    return [kind for _, kind in found if issubclass(kind, aiohttp.ClientError)]
+
+
+@pytest.mark.parametrize("kind", exception_classes(), ids=lambda kind: kind.__name__)
+def test_every_client_exception_is_mapped_on_purpose(kind: type[BaseException]) -> None:
+    nearest = next(ancestor for ancestor in kind.__mro__ if ancestor in TABLE)
+    assert nearest is not CATCH_ALL or kind is CATCH_ALL, f"{kind.__name__} is new: say in the table what it means"
+
+
+def test_most_specific_class_wins() -> None:
+    assert isinstance(translate(aiohttp.ConnectionTimeoutError()), UpstreamUnavailable)
+    assert isinstance(translate(aiohttp.ServerTimeoutError()), UpstreamTimeout)
+    assert isinstance(translate(aiohttp.ServerDisconnectedError()), UpstreamBroken)
+    assert isinstance(translate(ConnectionResetError()), UpstreamBroken)
+    assert isinstance(translate(TimeoutError()), UpstreamTimeout)
+
+
+def test_every_kind_has_words() -> None:
+    assert set(TABLE.values()) == set(MESSAGES)
+    for kind in MESSAGES:
+        assert issubclass(kind, GatewayError)
+
+
+def upstreams(count: int) -> Upstreams:
+    pool = Upstreams(tuple(f"http://engine-{number}:8000" for number in range(count)))
+    for engine in pool.engines:
+        engine.state = State.READY
+    return pool
+
+
+def test_least_outstanding_work_is_picked() -> None:
+    pool = upstreams(3)
+    first, second, third = pool.engines
+    first.outstanding, second.outstanding, third.outstanding = 2, 1, 3
+    assert pool.pick([]) is second
+    assert pool.pick([second]) is first
+
+
+def test_equal_engines_take_turns() -> None:
+    pool = upstreams(3)
+    picked = [pool.pick([]).label for _ in range(6)]
+    assert sorted(picked) == sorted([engine.label for engine in pool.engines] * 2)
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_proved_engines_are_picked(state: State) -> None:
+    pool = upstreams(1)
+    pool.engines[0].state = state
+    if state in {State.READY, State.BUSY}:
+        assert pool.pick([]) is pool.engines[0]
+    else:
+        with pytest.raises(NotReady) as refused:
+            pool.pick([])
+        assert state.value in refused.value.message
+        assert "engine-0" not in refused.value.message
+
+
+def test_nothing_is_picked_while_stopping() -> None:
+    pool = upstreams(2)
+    pool.close()
+    with pytest.raises(ShuttingDown):
+        pool.pick([])
+    assert not pool.ready
+
+
+def test_lease_ends_with_its_block() -> None:
+    engine = upstreams(1).engines[0]
+    with engine.leased():
+        assert engine.outstanding == 1
+    assert engine.outstanding == 0

@@ -1,0 +1,195 @@
+"""The commands from outside: exit codes and the one line that explains them. No vLLM is installed here."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from launcher import cli, errors, preflight
+from launcher.hardware import Hardware
+from launcher.installation import Installation
+from launcher.settings import Settings
+from launcher.supervisor import healthy
+
+SERVICE = Path(__file__).resolve().parents[3] / "services" / "vllm"
+
+
+def _launcher(command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("ENGINE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "launcher", command],
+        env={**environment, "PYTHONPATH": str(SERVICE), **settings},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port with a listener."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_an_unknown_setting_ends_with_2_and_one_line() -> None:
+    done = _launcher("serve", ENGINE_PROT="8000")
+    assert done.returncode == 2
+    assert done.stderr == "launcher: ENGINE_PROT: there is no such setting; did you mean ENGINE_PORT?\n"
+
+
+def test_a_taken_port_ends_with_7_and_its_name(taken: int) -> None:
+    done = _launcher("serve", ENGINE_PORT=str(taken), ENGINE_MODEL="demo")
+    assert done.returncode == 7
+    assert done.stderr.startswith(f"launcher: ENGINE_PORT={taken} on 127.0.0.1 is taken")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.77"])
+def test_an_address_of_another_machine_is_refused(host: str) -> None:
+    with pytest.raises(errors.BadSetting, match="ENGINE_HOST"):
+        preflight.require_port(Settings(host=host))
+
+
+def test_the_reference_is_printed() -> None:
+    done = _launcher("settings")
+    assert done.returncode == 0
+    assert "# ENGINE_PORT=8000\n" in done.stdout
+
+
+class _Health(BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        assert self.path == "/health"
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+def test_health_follows_the_server_and_no_proxy(status: int, code: int) -> None:
+    handler = type("Handler", (_Health,), {"status": status})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        done = _launcher("health", ENGINE_PORT=str(server.server_port), http_proxy="http://127.0.0.1:9")
+        thread.join()
+    assert done.returncode == code
+
+
+def test_health_of_nothing_and_of_a_server_that_hangs(taken: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        assert _launcher("health", ENGINE_PORT=str(free.getsockname()[1])).returncode == 1
+    assert not healthy("127.0.0.1", taken, timeout_seconds=0.1)
+
+
+@pytest.fixture
+def prepared(
+    monkeypatch: pytest.MonkeyPatch, machine: Callable[[str], Hardware], installation: Callable[[str], Installation]
+) -> Callable[[str, str], None]:
+    """A machine with a card (or none) and a build of vLLM."""
+
+    def make(card: str, build: str) -> None:
+        monkeypatch.setattr(preflight.hardware, "detect", lambda _: machine(card))
+        monkeypatch.setattr(preflight.Installation, "find", classmethod(lambda _: installation(build)))
+
+    return make
+
+
+def test_the_plan_is_printed_with_its_reasons(
+    prepared: Callable[[str, str], None], model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared("a10", "cuda")
+    assert cli.show_plan(Settings(model=str(model), served_name="ernie"), {"HF_TOKEN": "hf_0123"}) == 0
+    printed = capsys.readouterr().out
+    assert "NVIDIA A10, compute capability 8.6" in printed
+    assert f"vllm serve {model} --served-model-name ernie" in printed
+    assert "hf_0123" not in printed
+
+
+def test_an_architecture_that_this_vllm_lacks(prepared: Callable[[str, str], None], model: Path) -> None:
+    prepared("none", "cpu")
+    text = (model / "config.json").read_text().replace("Ernie4_5ForCausalLM", "Ernie9ForCausalLM")
+    (model / "config.json").write_text(text)
+    with pytest.raises(errors.BrokenCheckpoint, match="does not know the architecture Ernie9ForCausalLM"):
+        preflight.prepare(Settings(model=str(model)), {}, None)
+
+
+def test_weights_that_are_not_here_are_obtained_once(
+    prepared: Callable[[str, str], None], model: Path, tmp_path: Path
+) -> None:
+    prepared("none", "cpu")
+    environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    calls: list[str] = []
+
+    def obtain() -> bool:
+        calls.append("obtain")
+        repository = tmp_path / "hub/models--baidu--ERNIE-4.5-0.3B-PT"
+        (repository / "refs").mkdir(parents=True)
+        (repository / "refs/main").write_text("c0ffee")
+        (repository / "snapshots").mkdir()
+        (repository / "snapshots/c0ffee").symlink_to(model)
+        return True
+
+    first = preflight.prepare(Settings(), environment, obtain)
+    again = preflight.prepare(Settings(), environment, obtain)
+    assert first is not None
+    assert again is not None
+    assert calls == ["obtain"]
+    assert again.command.argv == first.command.argv
+
+
+def test_a_broken_cache_is_obtained_again_and_a_broken_folder_is_not(
+    prepared: Callable[[str, str], None], model: Path, tmp_path: Path
+) -> None:
+    prepared("none", "cpu")
+    (model / "config.json").unlink()
+    repository = tmp_path / "hub/models--baidu--ERNIE-4.5-0.3B-PT"
+    (repository / "snapshots").mkdir(parents=True)
+    (repository / "snapshots/c0ffee").symlink_to(model)
+    settings = Settings(revision="c0ffee")
+    calls: list[str] = []
+
+    def obtain() -> bool:
+        calls.append("obtain")
+        return False
+
+    environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    assert preflight.prepare(settings, environment, obtain) is None
+    assert calls == ["obtain"]
+    for offline in (Settings(revision="c0ffee", offline=True), Settings(model=str(model))):
+        with pytest.raises(errors.BrokenCheckpoint, match=r"no config\.json"):
+            preflight.prepare(offline, environment, obtain)
+    assert calls == ["obtain"]
+
+
+def test_offline_without_weights_ends_with_3(prepared: Callable[[str, str], None], tmp_path: Path) -> None:
+    prepared("none", "cpu")
+    with pytest.raises(errors.WeightsUnreachable, match="ENGINE_HUB_ENDPOINT"):
+        preflight.prepare(Settings(offline=True), {"HF_HUB_CACHE": str(tmp_path)}, None)
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.BadSetting, match="ENGINE_CACHE_DIR"):
+        preflight.require_cache(Settings(cache_dir=str(tmp_path / "file")))
+    preflight.require_cache(Settings(cache_dir=str(tmp_path / "new")))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_every_end_has_a_code_of_its_own() -> None:
+    kinds = errors.LauncherError.__subclasses__()
+    codes = {kind.exit_code for kind in kinds}
+    assert len(codes) == len(kinds)
+    assert codes == set(range(2, 11))
+    assert all(f"{kind.__name__} {kind.exit_code} " in (errors.__doc__ or "") for kind in kinds)
