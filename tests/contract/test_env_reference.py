@@ -1,4 +1,4 @@
-"""`.env.example` is the one reference: every setting stands in it once, with its true default, and reaches its service."""
+"""`.env.example` is the one reference: every setting stands in it once, with its default, and reaches its service."""
 
 import json
 import re
