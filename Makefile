@@ -40,13 +40,16 @@ format: setup ## Put the code in form
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-# Pins and hashes, never an index's address. Run after a change of dependencies.
-COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" .venv/bin/uv pip compile --quiet --generate-hashes --no-annotate --no-header
+# Pins and hashes, never an index's address. Run after a change of dependencies. The engine's part needs an index that
+# has torch's CPU build: UV_TORCH_BACKEND=cpu names one, UV_FIND_LINKS a folder.
+COMPILE := .venv/bin/uv pip compile --quiet --generate-hashes --no-annotate --no-header
 lock: setup ## Resolve the dependencies anew
 	$(COMPILE) --universal --python-version 3.11 --group ops --group dev services/gateway/pyproject.toml services/chat-ui/pyproject.toml -o requirements-dev.txt
 	for service in gateway chat-ui; do \
 	  $(COMPILE) --universal --python-version 3.11 -c <(grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+' requirements-dev.txt) \
 	    services/$$service/pyproject.toml -o services/$$service/requirements.txt || exit 1; done
+	cd services/vllm && ../../$(COMPILE) --python-version 3.11 --override overrides-cpu.txt requirements-cpu.in \
+	  | awk '/^[^ ]/ {skip = /^torch==/} !skip' >requirements-cpu.new && mv requirements-cpu.new requirements-cpu.txt
 
 train-demo: ## Train the demo model from scratch (at most 20 minutes)
 	@ops/setup.sh engine

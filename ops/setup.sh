@@ -80,7 +80,7 @@ engine() {
   .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "torch==$torch" 2>/dev/null \
     || VIRTUAL_ENV=.venv-vllm .venv/bin/uv pip install --quiet --no-deps --torch-backend cpu "torch==${torch%+cpu}"
   # Everything that torch and vLLM need stands in the lock; --no-deps keeps a second torch out.
-  VIRTUAL_ENV=.venv-vllm .venv/bin/uv pip install --quiet --require-hashes --no-deps -r services/vllm/requirements-cpu.txt
+  VIRTUAL_ENV=.venv-vllm .venv/bin/uv pip install --quiet --compile-bytecode --require-hashes --no-deps -r services/vllm/requirements-cpu.txt
   importable .venv-vllm "$PWD/services/vllm"
   echo "$key" >.venv-vllm/.stamp
 }

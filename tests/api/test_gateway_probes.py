@@ -1,8 +1,9 @@
 """Probes, metrics and their bounds."""
 
 import asyncio
+import socket
 
-from tests.fakes.engine import FakeEngine, after_events
+from tests.fakes.engine import FakeEngine, after_events, hold
 from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, eventually, running_gateway
 
 
@@ -75,21 +76,35 @@ async def test_probes_and_scrapes_are_no_generations(gateway: RunningGateway) ->
 
 async def test_name_of_several_addresses_gives_as_many_engines(engine: FakeEngine) -> None:
     found = ["127.0.0.1"]
+    name = f"vllm:{engine.port}"
 
     async def getaddrinfo(host: str, port: int, **_: object) -> list[object]:
-        assert (host, port) == ("vllm", engine.port)
+        if not found:
+            raise socket.gaierror
         return [(2, 1, 6, "", (address, port)) for address in found]
 
-    async with running_gateway(GATEWAY_UPSTREAMS=f"dns://vllm:{engine.port}", wait=False) as gateway:
+    async with running_gateway(GATEWAY_UPSTREAMS=f"dns://{name}", wait=False) as gateway:
         asyncio.get_running_loop().getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]
-        parts = gateway.parts
-        added, gone = await parts.upstreams.look_up(1)
-        assert ([known.label for known in added], gone) == ([f"vllm:{engine.port}/1"], [])
-        found[:] = ["127.0.0.1", "127.0.0.2"]
-        added, gone = await parts.upstreams.look_up(1)
-        assert ([known.label for known in added], gone) == ([f"vllm:{engine.port}/2"], [])
-        found[:] = ["127.0.0.2", "127.0.0.3"]
-        added, gone = await parts.upstreams.look_up(1)
-        assert [known.label for known in added] == [f"vllm:{engine.port}/1"]
-        assert [known.base_url for known in gone] == [engine.url]
-        assert gone[0].state == "draining"
+        readiness = gateway.parts.readiness
+
+        async def look_up(*addresses: str) -> dict[str, str]:
+            found[:] = addresses
+            await readiness.look_up()
+            return {known.label: known.base_url for known in gateway.parts.upstreams.engines}
+
+        assert await look_up("127.0.0.1") == {f"{name}/1": engine.url}
+        await gateway.becomes("ready")
+        both = await look_up("127.0.0.1", "127.0.0.2")
+        assert set(both) == {f"{name}/1", f"{name}/2"}
+        assert await look_up() == both, "a name service that fails takes nobody away"
+        engine.script = hold
+        client = await gateway.raw(STREAMED)
+        await engine.next_call()
+        assert await look_up("127.0.0.2") == both, "what it has may finish"
+        assert await gateway.metric("gateway_engine_state", engine=f"{name}/1", state="draining") == 1
+        assert (await gateway.chat()).status_code == 503
+        client.close()
+        await eventually(lambda: not len(gateway.parts.in_flight))
+        assert set(await look_up("127.0.0.2")) == {f"{name}/2"}
+        assert f"{name}/1" not in (await gateway.client.get("/metrics")).text
+        assert set(await look_up("127.0.0.1", "127.0.0.2")) == {f"{name}/1", f"{name}/2"}

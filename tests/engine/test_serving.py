@@ -20,7 +20,7 @@ def test_it_answers_and_ends_in_time_with_the_running_answer_finished(engine: En
     assert engine.chat("你好")["choices"][0]["message"] == first["choices"][0]["message"]
     assert httpx.get(f"{engine.url}/docs", timeout=10).status_code == 404
 
-    body = {"model": "ernie-demo", "prompt": "1", "max_tokens": 600, "ignore_eos": True, "stream": True}
+    body = {"model": "ernie-demo", "prompt": "1", "max_tokens": 200, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{engine.url}/v1/completions", json=body, timeout=60) as answer:
         lines = answer.iter_lines()
         next(lines)

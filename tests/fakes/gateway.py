@@ -39,6 +39,17 @@ class RunningGateway:
         """Post a chat request and read the whole answer."""
         return await self.client.post("/v1/chat/completions", json=CHAT if body is None else body, **arguments)
 
+    async def chat_until(self, seen: bytes, then: asyncio.Event) -> bytes:
+        """Stream a chat, set the event when `seen` is the end of what has come, and return the whole stream."""
+        received = b""
+        async with self.client.stream("POST", "/v1/chat/completions", json=STREAMED) as response:
+            assert response.status_code == 200
+            async for chunk in response.aiter_raw():
+                received += chunk
+                if received.endswith(seen):
+                    then.set()
+        return received
+
     async def metric(self, name: str, **labels: str) -> float:
         """Return a sample of the metrics page; 0.0 where there is none."""
         page = (await self.client.get("/metrics")).text

@@ -62,6 +62,15 @@ async def test_faults_become_ours(
     await assert_quiescent(gateway, engine)
 
 
+@pytest.mark.parametrize("odd", ["Wed, 21 Oct 2026 07:28:00 GMT", "-1", "99999999", "1.5", "\u00fc", ""])
+async def test_odd_retry_after_is_not_passed_on(engine: FakeEngine, gateway: RunningGateway, odd: str) -> None:
+    engine.script = refusing(503, b"", {"retry-after": odd})
+    assert (await gateway.chat()).headers["retry-after"] == "5"
+    engine.script = refusing(429, words(429), {"retry-after": odd})
+    assert "retry-after" not in (await gateway.chat()).headers
+    await assert_quiescent(gateway, engine)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

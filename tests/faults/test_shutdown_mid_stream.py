@@ -74,7 +74,7 @@ async def process(engine: FakeEngine, port: int, **settings: str) -> asyncio.sub
         sys.executable, "-m", "gateway", env=environment, stdout=asyncio.subprocess.PIPE, cwd=Path("/")
     )
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-        for _ in range(400):
+        for _ in range(1000):
             try:
                 if (await client.get("/readyz")).status_code == 200:
                     return started
@@ -99,7 +99,7 @@ async def test_process_exits_with_0_and_ends_its_streams(
         assert last_error(response.content)["code"] == "shutting_down"
     output, _ = await asyncio.wait_for(started.communicate(), 10)
     assert started.returncode == 0
-    assert time.monotonic() - stopped_at < 4
+    assert time.monotonic() - stopped_at < 6
     assert b'"message":"stopped"' in output
     assert b"Traceback" not in output
     assert b'"level":"error"' not in output
@@ -112,4 +112,4 @@ async def test_process_without_work_stops_at_once(engine: FakeEngine, unused_tcp
     started.send_signal(signal.SIGTERM)
     await asyncio.wait_for(started.communicate(), 10)
     assert started.returncode == 0
-    assert time.monotonic() - stopped_at < 2
+    assert time.monotonic() - stopped_at < 4

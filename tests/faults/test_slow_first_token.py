@@ -17,23 +17,20 @@ from tests.fakes.gateway import (
 )
 
 
-def late(seconds: float) -> object:
-    async def script(call: Call) -> None:
-        call.stream_head()
-        await asyncio.sleep(seconds)
+async def test_waiting_stream_gets_comments_and_then_its_answer(engine: FakeEngine) -> None:
+    goes_on = asyncio.Event()
+
+    async def late(call: Call) -> None:
+        await goes_on.wait()
         for part in [*EVENTS, DONE]:
             call.chunk(part)
         call.end()
 
-    return script
-
-
-async def test_waiting_stream_gets_comments_and_then_its_answer(engine: FakeEngine) -> None:
-    engine.script = late(0.35)  # type: ignore[assignment]
-    async with running_gateway(engine, GATEWAY_HEARTBEAT_SECONDS="0.1") as gateway:
-        response = await gateway.chat(STREAMED)
-        assert response.content.count(b": waiting\n\n") == 3
-        assert events_in(response.content) == [*EVENTS, DONE]
+    engine.script = after_events(0, late)
+    async with running_gateway(engine, GATEWAY_HEARTBEAT_SECONDS="0.05") as gateway:
+        stream = await gateway.chat_until(b": waiting\n\n" * 3, goes_on)
+        assert stream.startswith(b": waiting\n\n" * 3)
+        assert events_in(stream) == [*EVENTS, DONE]
         await assert_quiescent(gateway, engine)
 
 

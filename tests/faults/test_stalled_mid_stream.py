@@ -7,33 +7,37 @@ from tests.fakes.gateway import STREAMED, assert_quiescent, events_in, last_erro
 
 
 async def test_silence_gets_comments_and_the_stream_goes_on(engine: FakeEngine) -> None:
+    goes_on = asyncio.Event()
+
     async def pause(call: Call) -> None:
-        await asyncio.sleep(0.25)
+        await goes_on.wait()
         for part in [*EVENTS[2:], DONE]:
             call.chunk(part)
         call.end()
 
     engine.script = after_events(2, pause)
-    async with running_gateway(engine, GATEWAY_HEARTBEAT_SECONDS="0.1") as gateway:
-        response = await gateway.chat(STREAMED)
-        assert events_in(response.content) == [*EVENTS, DONE]
-        assert response.content.count(b": waiting\n\n") == 2
+    async with running_gateway(engine, GATEWAY_HEARTBEAT_SECONDS="0.05") as gateway:
+        stream = await gateway.chat_until(EVENTS[1] + b": waiting\n\n" * 2, goes_on)
+        assert goes_on.is_set()
+        assert events_in(stream) == [*EVENTS, DONE]
         await assert_quiescent(gateway, engine)
 
 
 async def test_comment_never_falls_into_an_event(engine: FakeEngine) -> None:
+    goes_on = asyncio.Event()
+
     async def split(call: Call) -> None:
         call.chunk(EVENTS[2][:20])
-        await asyncio.sleep(0.25)
+        await goes_on.wait()
         for part in [EVENTS[2][20:], DONE]:
             call.chunk(part)
         call.end()
 
     engine.script = after_events(2, split)
-    async with running_gateway(engine, GATEWAY_HEARTBEAT_SECONDS="0.1") as gateway:
-        response = await gateway.chat(STREAMED)
-        assert response.content.replace(b": waiting\n\n", b"") == b"".join([*EVENTS[:3], DONE])
-        assert events_in(response.content) == [*EVENTS[:3], DONE]
+    async with running_gateway(engine, GATEWAY_HEARTBEAT_SECONDS="0.05") as gateway:
+        stream = await gateway.chat_until(b": waiting\n\n" * 2, goes_on)
+        assert stream.replace(b": waiting\n\n", b"") == b"".join([*EVENTS[:3], DONE])
+        assert events_in(stream) == [*EVENTS[:3], DONE]
         await assert_quiescent(gateway, engine)
 
 

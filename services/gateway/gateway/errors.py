@@ -52,7 +52,7 @@ class GatewayError(Exception):
         message: str,
         *,
         param: str | None = None,
-        retry_after: int | str | None = None,
+        retry_after: int | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -125,7 +125,7 @@ class RefusedByEngine(ClientError):
 
     code = "refused_by_engine"
 
-    def __init__(self, status: int, body: bytes, *, retry_after: str | None = None) -> None:
+    def __init__(self, status: int, body: bytes, *, retry_after: int | None = None) -> None:
         super().__init__("The engine refused the request.", retry_after=retry_after)
         self.status = status
         self._body = body

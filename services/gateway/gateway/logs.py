@@ -61,6 +61,7 @@ def log_exchange(exchange: Exchange, outcome: Outcome, finished_at: float) -> No
         fields["error"] = exchange.error_code
     if exchange.route in RELAYED_ROUTES:
         fields |= {
+            "engine_request_id": exchange.engine_request_id,
             "stream": exchange.streamed,
             "engine": exchange.engine,
             "first_token_ms": _milliseconds(exchange.engine_answered_at - exchange.received_at)

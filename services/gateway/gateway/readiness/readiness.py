@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from gateway.errors import GatewayError, NotReady, ShuttingDown
 from gateway.metrics import Metrics
-from gateway.readiness.watch import EngineWatch, WatchTimes
+from gateway.readiness.watch import EngineWatch, WatchTimes, enter
 from gateway.schemas import EngineReport, ReadinessReport
-from gateway.upstreams import STATES, Engine, EngineClient, Upstreams
+from gateway.upstreams import STATES, Engine, EngineClient, State, Upstreams
 
 _log = logging.getLogger("gateway.readiness")
 # Docker's name service forgets a container at once and knows a new one within a second.
@@ -84,14 +84,22 @@ class Readiness:
 
     async def _follow_names(self) -> None:
         while True:
-            added, gone = await self._upstreams.look_up(LOOK_UP_SECONDS)
-            for engine in gone:
-                task = self._watches.pop(engine)
-                task.cancel()
-                self._metrics.forget_engine(engine.label, STATES)
-            for engine in added:
-                self._watch(engine)
+            try:
+                await self.look_up()
+            except Exception:  # noqa: BLE001  (logged, and tried again)
+                _log.exception("looking names up failed")
             await asyncio.sleep(LOOK_UP_SECONDS)
+
+    async def look_up(self) -> None:
+        """Look the names up once, and begin or end the watching of what has changed."""
+        added, gone = await self._upstreams.look_up(LOOK_UP_SECONDS)
+        for engine in gone:
+            self._watches.pop(engine).cancel()
+            enter(engine, State.DRAINING, "its last answers; its address is gone from the name service", self._metrics)
+        for engine in self._upstreams.drop_finished():
+            self._metrics.forget_engine(engine.label, STATES)
+        for engine in added:
+            self._watch(engine)
 
 
 def _report(engine: Engine) -> EngineReport:

@@ -51,7 +51,7 @@ class _NotProved(Exception):  # noqa: N818  (a finding, not an error of ours)
 
 
 class EngineWatch:
-    """The task of one engine; the only one that changes its state."""
+    """The task of one engine, which alone changes its state as long as the engine is known."""
 
     def __init__(
         self, engine: Engine, client: EngineClient, metrics: Metrics, times: WatchTimes, *, warmup: bool
@@ -78,6 +78,7 @@ class EngineWatch:
                 except _NotProved as fall:
                     self._enter(fall.state, fall.reason)
                     self._drop_probe()
+                    self._give_up_aborts(older_than_seconds=0)
                     await self._pause()
         finally:
             self._drop_probe()
@@ -219,7 +220,12 @@ class EngineWatch:
             self._metrics.count_aborts(len(aborts), confirmed=True)
             aborts.clear()
             return
-        expired = [at for at in aborts if time.monotonic() - at > CONFIRM_SECONDS]
+        self._give_up_aborts(older_than_seconds=CONFIRM_SECONDS)
+
+    def _give_up_aborts(self, older_than_seconds: float) -> None:
+        """Count as not confirmed what the engine's counters have not shown in time, or cannot show any more."""
+        aborts = self._engine.unsettled_aborts
+        expired = [at for at in aborts if time.monotonic() - at >= older_than_seconds]
         if expired:
             self._metrics.count_aborts(len(expired), confirmed=False)
             del aborts[: len(expired)]
@@ -238,16 +244,20 @@ class EngineWatch:
         attention.clear()
 
     def _enter(self, state: State, waits_for: str | None) -> None:
-        engine = self._engine
-        engine.waits_for = waits_for
-        if engine.state is state:
-            return
-        was = engine.state
-        engine.state = state
-        engine.since = time.time()
-        self._metrics.show_engine(engine.label, state, STATES)
-        fields = {"engine": engine.label, "state": state.value, "was": was.value, "waits_for": waits_for}
-        _log.info("engine state", extra={"fields": fields})
+        enter(self._engine, state, waits_for, self._metrics)
+
+
+def enter(engine: Engine, state: State, waits_for: str | None, metrics: Metrics) -> None:
+    """Put an engine into a state; a change is logged and published."""
+    engine.waits_for = waits_for
+    if engine.state is state:
+        return
+    was = engine.state
+    engine.state = state
+    engine.since = time.time()
+    metrics.show_engine(engine.label, state, STATES)
+    fields = {"engine": engine.label, "state": state.value, "was": was.value, "waits_for": waits_for}
+    _log.info("engine state", extra={"fields": fields})
 
 
 def _fallen(error: GatewayError, state: State) -> _NotProved:

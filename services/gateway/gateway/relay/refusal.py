@@ -54,11 +54,11 @@ def refusal_in_stream(events: bytes) -> GatewayError | None:
     return _server_fault(status, None)
 
 
-def _server_fault(status: int, retry_after: str | None) -> GatewayError:
+def _server_fault(status: int, retry_after: int | None) -> GatewayError:
     if status == _UNAVAILABLE:
         return Overloaded(
             "The engine has no room for the request. Try again in a few seconds.",
-            retry_after=retry_after or RETRY_AFTER_SECONDS,
+            retry_after=RETRY_AFTER_SECONDS if retry_after is None else retry_after,
         )
     if status == _TIMED_OUT:
         return UpstreamTimeout("The engine did not answer in time. Try again, or ask for less.")

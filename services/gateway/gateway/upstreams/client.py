@@ -18,6 +18,7 @@ KEEPALIVE_SECONDS = 3
 DNS_CACHE_SECONDS = 5
 # aiohttp warns of larger bodies given as bytes, since it would write them in one go.
 LARGE_BODY_BYTES = 1_048_576
+RETRY_AFTER_DIGITS = 4
 
 
 class Answer:
@@ -54,9 +55,10 @@ class Answer:
         return self._response.headers.get("Content-Encoding", "identity").lower() != "identity"
 
     @property
-    def retry_after(self) -> str | None:
-        """The Retry-After header."""
-        return self._response.headers.get("Retry-After")
+    def retry_after(self) -> int | None:
+        """The Retry-After header in seconds, if it is a sane number."""
+        value = self._response.headers.get("Retry-After", "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS else None
 
     async def read(self) -> bytes:
         """Return what has arrived, waiting for the first of it; empty at the end."""

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 
 from gateway.errors import NotReady, ShuttingDown
-from gateway.upstreams.engine import Engine, State
+from gateway.upstreams.engine import Engine
 
 DNS_SCHEME = "dns://"
 DEFAULT_ENGINE_PORT = 8000
@@ -19,6 +19,7 @@ class Upstreams:
         self._fixed = [Engine(_label(url), url) for url in upstreams if not url.startswith(DNS_SCHEME)]
         self._names = [url.removeprefix(DNS_SCHEME) for url in upstreams if url.startswith(DNS_SCHEME)]
         self._found: dict[str, Engine] = {}
+        self._leaving: list[Engine] = []
         self._turn = 0
         self._closing = False
 
@@ -30,7 +31,7 @@ class Upstreams:
     @property
     def engines(self) -> list[Engine]:
         """Every engine known now."""
-        return [*self._fixed, *self._found.values()]
+        return [*self._fixed, *self._found.values(), *self._leaving]
 
     def pick(self, tried: list[Engine]) -> Engine:
         """Return the ready engine with the least outstanding work; raise NotReady or ShuttingDown.
@@ -95,13 +96,13 @@ class Upstreams:
                     found = await asyncio.get_running_loop().getaddrinfo(
                         host, port, family=socket.AF_INET, type=socket.SOCK_STREAM
                     )
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError, UnicodeError):
                 continue
             addresses = {f"http://{address[4][0]}:{port}" for address in found}
             known = {url: engine for url, engine in self._found.items() if _belongs(engine, name)}
             for url in known.keys() - addresses:
                 engine = self._found.pop(url)
-                engine.state = State.DRAINING
+                self._leaving.append(engine)
                 gone.append(engine)
             for url in sorted(addresses - known.keys()):
                 engine = Engine(self._free_label(name), url)
@@ -109,9 +110,15 @@ class Upstreams:
                 added.append(engine)
         return added, gone
 
+    def drop_finished(self) -> list[Engine]:
+        """Forget the engines that are gone and have answered their last request; return them."""
+        finished = [engine for engine in self._leaving if engine.outstanding == 0]
+        self._leaving = [engine for engine in self._leaving if engine.outstanding]
+        return finished
+
     def _free_label(self, name: str) -> str:
         """Number an engine within its name, reusing what is free: the label set stays as small as the fleet."""
-        taken = {engine.label for engine in self._found.values()}
+        taken = {engine.label for engine in self.engines}
         return next(label for label in _numbered(name) if label not in taken)
 
 
