@@ -111,13 +111,11 @@ class Containers:
 
 def _state_of(container: Container) -> ServiceState:
     state = container.attrs["State"]
-    health = state.get("Health", {}).get("Status", "none")
+    health = state.get("Health", {}).get("Status", "starting")
     restarts = container.attrs.get("RestartCount", 0)
     if state["Status"] in ("restarting", "exited", "dead"):
         code = state.get("ExitCode")
         return ServiceState(f"ended with {code}, restarts: {restarts}", failed=restarts >= GIVE_UP_AFTER_RESTARTS)
-    if health == "unhealthy":
-        return ServiceState("unhealthy", failed=True)
     if state["Status"] != "running":
         return ServiceState("waiting" if state["Status"] == "created" else state["Status"])
-    return ServiceState("healthy" if health == "healthy" else "starting", healthy=health == "healthy")
+    return ServiceState(health, healthy=health == "healthy")

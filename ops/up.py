@@ -31,19 +31,21 @@ def choose_way(settings: Settings, host: Host | None = None) -> tuple[StackWay, 
 
 
 def bring_up(settings: Settings, console: Console, *, demo: bool) -> None:
-    """Start the stack and print its address after a real answer; on any failure nothing is left running."""
+    """Start the stack and print its address after a real answer; a start that fails leaves nothing running."""
     started = time.monotonic()
     way, why = choose_way(settings)
     console.print(f"Way: [bold]{way.name}[/] ({why}).")
     way.prepare()
     model = DEMO if demo else _reachable_model(way, settings, console)
+    was_up = way.is_up()
     try:
         way.start(model)
         answer = _await_answer(way, settings, console)
     except BaseException:
-        # Ctrl-C too: nothing may stay behind half-started.
-        console.print("[red]Not started.[/] Taking down what was started.")
-        way.stop()
+        # Ctrl-C too: nothing may stay behind half-started. A stack that ran before stays: others may be using it.
+        if not was_up:
+            console.print("[red]Not started.[/] Taking down what was started.")
+            way.stop()
         raise
     _print_success(settings, console, answer, time.monotonic() - started)
 

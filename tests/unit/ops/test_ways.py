@@ -84,7 +84,7 @@ def test_too_little_disk_is_refused(tmp_path: Path) -> None:
         ({"Status": "created"}, 0, "waiting", False, False),
         ({"Status": "running", "Health": {"Status": "starting"}}, 0, "starting", False, False),
         ({"Status": "running", "Health": {"Status": "healthy"}}, 0, "healthy", True, False),
-        ({"Status": "running", "Health": {"Status": "unhealthy"}}, 0, "unhealthy", False, True),
+        ({"Status": "running", "Health": {"Status": "unhealthy"}}, 0, "unhealthy", False, False),
         ({"Status": "restarting", "ExitCode": 2}, 1, "ended with 2, restarts: 1", False, False),
         ({"Status": "restarting", "ExitCode": 2}, 3, "ended with 2, restarts: 3", False, True),
     ],
