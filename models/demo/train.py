@@ -23,7 +23,7 @@ from vocabulary import BOS, EOS, PAD, SIZE, train_tokenizer, with_chat_template
 
 HERE = Path(__file__).parent
 SEED = 45
-STEPS = 6000
+STEPS = 4000
 WARMUP_STEPS = 200
 PEAK_LEARNING_RATE = 1.5e-3
 CONTEXT = 4096
@@ -124,6 +124,8 @@ def train(
     conversations = Conversations(tokenizer, read_lines(), prompts)
     model.to(device, torch.float32).train()
     print(f"{model.num_parameters():,} parameters on {device}, torch {torch.__version__}", flush=True)
+    if device.type == "cpu":
+        print("No GPU: a step takes about a minute on two cores. Training from nothing needs a GPU.", flush=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
     workers = max(1, min(14, (os.cpu_count() or 2) - 1))
     loader = DataLoader(
