@@ -210,6 +210,8 @@ class Prompts:
 
     def _paste(self, rng: Random) -> str:
         makers = (self._asked, self._salad, self._code, self._sum)
+        if chance(rng, 0.2):
+            return (rng.choice((*makers, self._letters))(rng)[: rng.randint(1, 20)]) * rng.randint(3, 1000)
         lines = [rng.choice(makers)(rng) for _ in range(rng.randint(3, 40))]
         return rng.choice(("\n", " ", "\n\n")).join(lines)
 

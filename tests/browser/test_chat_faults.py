@@ -222,5 +222,6 @@ def test_copied_answer_has_no_marks_of_the_page(faulty_chat: FaultyChat, open_ch
     chat.ask("one")
     chat.page.get_by_role("button", name="重新生成").wait_for()
     chat.page.locator(".ai-message button:has(svg.lucide-copy)").last.click()
+    chat.page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
     copied = chat.page.evaluate("navigator.clipboard.readText()")
     assert copied.replace("\r\n", "\n") == faulty_chat.gateway.answer

@@ -22,6 +22,13 @@ def running_requests(stack: Stack) -> float:
     return float(found.group(1))
 
 
+def confirmed_aborts(stack: Stack) -> float:
+    """Read how many aborts the gateway saw the engine carry out."""
+    text = httpx.get(f"http://127.0.0.1:{stack.ports['GATEWAY_PORT']}/metrics", trust_env=False).text
+    found = re.search(r'^gateway_aborts_total\{confirmed="yes"\} ([0-9.e+]+)$', text, flags=re.MULTILINE)
+    return float(found.group(1)) if found else 0.0
+
+
 def wait_for_running(stack: Stack, wanted: float) -> None:
     deadline = time.monotonic() + GONE_SECONDS
     while running_requests(stack) != wanted:
@@ -35,7 +42,11 @@ def test_leaving_a_stream_frees_the_engine(stack: Stack, questions: list[dict[st
     with httpx.stream("POST", f"{stack.url}/v1/chat/completions", json=body, trust_env=False) as answer:
         assert answer.status_code == 200
         next(answer.iter_bytes())
-        wait_for_running(stack, 1)
+        before = confirmed_aborts(stack)
+    deadline = time.monotonic() + GONE_SECONDS
+    while confirmed_aborts(stack) != before + 1:
+        assert time.monotonic() < deadline, "the gateway did not see the engine stop"
+        time.sleep(0.02)
     wait_for_running(stack, 0)
 
 
