@@ -23,10 +23,11 @@ setup: ## Make .venv (quick when nothing changed)
 	@ops/setup.sh
 setup-tests:
 	@ops/setup.sh tests
-test: setup-tests check ## Everything: checks, fast tests, real engine, browser, containers
-	$(PYTHON) -m pytest
+SLOW := engine or edge or stack or browser or compose
+test: setup-tests check test-fast ## Everything: checks, fast tests, real engine, browser, containers
+	$(PYTHON) -m pytest -m "$(SLOW)"
 test-fast: setup ## The tests that need no engine, no browser and no Docker
-	$(PYTHON) -m pytest -m "not engine and not edge and not stack and not browser and not compose"
+	$(PYTHON) -m pytest -m "not ($(SLOW))"
 test-browser: setup-tests ## The chat page in a real browser
 	$(PYTHON) -m pytest -m browser
 test-compose: setup-tests ## The containers, built and started

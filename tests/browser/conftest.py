@@ -90,8 +90,9 @@ class ChatPage:
 OpenChat = Callable[..., ChatPage]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Chromium, for one module: while Playwright is open its loop runs in this thread, and no async test can."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

@@ -75,7 +75,10 @@ def test_no_argument_or_log_shows_the_token(containers: Containers) -> None:
 def test_a_recreated_service_is_found_again(
     containers: Containers, questions: list[dict[str, Any]], service: str
 ) -> None:
-    """Same name, new container, perhaps a new address: nginx must not keep the old one."""
+    """Same name, new container, perhaps a new address: nginx must not keep the old one.
+
+    Without `--no-deps`: that drops `depends_on` from the configuration's hash, and the next `up` would recreate it.
+    """
     docker(
         "compose",
         "-f",
@@ -84,7 +87,6 @@ def test_a_recreated_service_is_found_again(
         "docker-compose.cpu.yml",
         "up",
         "-d",
-        "--no-deps",
         "--force-recreate",
         service,
         ENGINE_MODEL="demo",
