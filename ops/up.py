@@ -36,8 +36,15 @@ def bring_up(settings: Settings, console: Console, *, demo: bool) -> None:
     way, why = choose_way(settings)
     console.print(f"Way: [bold]{way.name}[/] ({why}).")
     way.prepare()
-    model = DEMO if demo else _reachable_model(way, settings, console)
     was_up = way.is_up()
+    record = settings.run_dir / "model"  # what the running stack was started with
+    if demo:
+        model = DEMO
+    elif was_up and record.exists() and record.read_text(encoding="utf-8") == settings.model:
+        # Nothing to decide, and the check would count against the engine the memory that it holds itself.
+        model = settings.model
+    else:
+        model = _reachable_model(way, settings, console)
     try:
         way.start(model)
         answer = _await_answer(way, settings, console)
@@ -47,6 +54,7 @@ def bring_up(settings: Settings, console: Console, *, demo: bool) -> None:
             console.print("[red]Not started.[/] Taking down what was started.")
             way.stop()
         raise
+    record.write_text(model, encoding="utf-8")
     _print_success(settings, console, answer, time.monotonic() - started)
 
 

@@ -50,10 +50,18 @@ def test_leaving_a_stream_frees_the_engine(stack: Stack, questions: list[dict[st
     wait_for_running(stack, 0)
 
 
-def test_a_second_up_takes_seconds_and_leaves_the_engine_alone(stack: Stack) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        (["up", "--demo"], {}),
+        (["up"], {"ENGINE_MODEL": "demo"}),  # the model that runs: nothing to check
+        (["up"], {"HF_HUB_OFFLINE": "1"}),  # the launcher's check, beside an engine that holds the port; the demo again
+    ],
+)
+def test_a_second_up_leaves_the_engine_alone(stack: Stack, arguments: list[str], settings: dict[str, str]) -> None:
     before = httpx.get(f"http://127.0.0.1:{stack.ports['ENGINE_PORT']}/metrics", trust_env=False).text
     started = re.search(r"^process_start_time_seconds (\S+)$", before, flags=re.MULTILINE)
-    up = run_ops("up", "--demo", environment=stack.environment)
+    up = run_ops(*arguments, environment=stack.environment | settings)
     assert up.returncode == 0, up.stdout + up.stderr
     after = httpx.get(f"http://127.0.0.1:{stack.ports['ENGINE_PORT']}/metrics", trust_env=False).text
     assert started

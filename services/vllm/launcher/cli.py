@@ -77,8 +77,10 @@ def show_plan(settings: Settings, environment: Mapping[str, str]) -> int:
 
 
 def check(settings: Settings, environment: Mapping[str, str]) -> int:
-    """Do all that serve does before vLLM starts, but ask the hub what a download would take instead of it."""
-    preflight.require_port(settings)
+    """Do what serve does before vLLM starts, but ask the hub what a download would take instead of it.
+
+    The port is not looked at: an engine that runs already may hold it, and `serve` looks for itself.
+    """
     with Inbox() as inbox:
         survey = partial(_fetch_in_child, settings, environment, inbox, dry_run=True)
         prepared = preflight.prepare(settings, environment, lambda: survey() and False)
