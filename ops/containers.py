@@ -9,9 +9,8 @@ from docker.models.containers import Container
 from ops.errors import StackError
 from ops.host import require_free_ports
 from ops.settings import Settings
-from ops.way import SERVICES, ServiceState, Verdict
+from ops.way import SERVICES, ServiceState, Verdict, run_check
 
-CHECK_TIMEOUT_SECONDS = 180
 STOP_TIMEOUT_SECONDS = 180
 GIVE_UP_AFTER_RESTARTS = 3
 
@@ -31,7 +30,7 @@ class Containers:
     def prepare(self) -> None:
         """Build the images, once the port is known to be free; a second time the build cache answers in seconds."""
         if not self.is_up():
-            require_free_ports({"NGINX_HTTP_PORT": self._settings.port("NGINX_HTTP_PORT", 8080)})
+            require_free_ports({"NGINX_HTTP_PORT": self._settings.http_port})
         if self._run("build") != 0:
             raise StackError("An image could not be built; the reason stands above.")
 
@@ -41,17 +40,8 @@ class Containers:
 
     def check(self) -> Verdict:
         """Run the launcher's `check` in a container of its own, with the engine's volumes, card and network."""
-        done = subprocess.run(
-            [*self._compose, "run", "--rm", "--no-deps", "-T", "vllm", "check"],
-            cwd=self._settings.root,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=CHECK_TIMEOUT_SECONDS,
-            check=False,
-        )
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        return Verdict(done.returncode, lines[-1] if lines else "the check said nothing")
+        command = [*self._compose, "run", "--rm", "--no-deps", "-T", "vllm", "check"]
+        return run_check(command, self._settings.root, self._environment)
 
     def start(self, model: str) -> None:
         """Call `docker compose up` in the background: it keeps the start order by health."""

@@ -17,9 +17,8 @@ from ops.errors import StackError
 from ops.host import require_free_disk, require_free_ports
 from ops.settings import PREFIXES, Settings
 from ops.supervision import Layout, write_configuration
-from ops.way import SERVICES, ServiceState, Verdict
+from ops.way import SERVICES, ServiceState, Verdict, run_check
 
-CHECK_TIMEOUT_SECONDS = 180
 STOP_TIMEOUT_SECONDS = 90
 ENVIRONMENT_GB = 6  # both environments and the demo's caches
 GIVE_UP_AFTER_RESTARTS = 2
@@ -55,16 +54,8 @@ class Processes:
 
     def check(self) -> Verdict:
         """Run the launcher's `check` as the engine would run."""
-        done = subprocess.run(
-            [self._layout.python(".venv-vllm"), "-m", "launcher", "check"],
-            env=self._inherited() | self._layout.engine(),
-            capture_output=True,
-            text=True,
-            timeout=CHECK_TIMEOUT_SECONDS,
-            check=False,
-        )
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        return Verdict(done.returncode, lines[-1] if lines else "the check said nothing")
+        command = [self._layout.python(".venv-vllm"), "-m", "launcher", "check"]
+        return run_check(command, self._settings.root, self._inherited() | self._layout.engine())
 
     def start(self, model: str) -> None:
         """Write the configuration and start supervisord, or let a running one take what changed."""

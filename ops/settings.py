@@ -38,6 +38,11 @@ class Settings:
         """The model that is asked for; empty means the product's own default."""
         return self.environment.get("ENGINE_MODEL", "")
 
+    @property
+    def http_port(self) -> int:
+        """The one published port, nginx's."""
+        return self.port("NGINX_HTTP_PORT", 8080)
+
     def port(self, name: str, default: int) -> int:
         """Return the TCP port in variable `name`; raises `StackError` for anything that is not one."""
         value = self.environment.get(name, "") or str(default)

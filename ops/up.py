@@ -11,7 +11,7 @@ from ops.host import Host, inspect_host
 from ops.processes import Processes
 from ops.proof import Answer, ask, prove
 from ops.settings import Settings
-from ops.way import SERVICES, StackWay
+from ops.way import StackWay
 
 DEMO = "demo"
 UNREACHABLE = 3  # the launcher's exit code for weights that are neither cached nor to be had
@@ -110,7 +110,7 @@ def _print_success(settings: Settings, console: Console, answer: Answer, seconds
 
 def address(settings: Settings) -> str:
     """Return the stack's address on this host."""
-    return f"http://127.0.0.1:{settings.port('NGINX_HTTP_PORT', 8080)}"
+    return f"http://127.0.0.1:{settings.http_port}"
 
 
 def take_down(settings: Settings, console: Console) -> None:
@@ -139,8 +139,8 @@ def show_status(settings: Settings, console: Console) -> bool:
         return False
     for way in ways:
         console.print(f"{way.name}:")
-        for service in SERVICES:
-            console.print(f"  {service:8} {way.states()[service].word}")
+        for service, state in way.states().items():
+            console.print(f"  {service:8} {state.word}")
     answer = ask(address(settings))
     console.print(f"{address(settings)} answers: {answer.model} in {answer.seconds:.1f} s", highlight=False)
     return True

@@ -1,9 +1,14 @@
 """What the command needs of a way to run the stack: Docker's containers, or plain processes."""
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from ops.errors import StackError
+
+CHECK_TIMEOUT_SECONDS = 180
 SERVICES = ("vllm", "gateway", "chat-ui", "nginx")
 
 
@@ -52,3 +57,21 @@ class StackWay(Protocol):
 
     def stop(self) -> None:
         """Stop all four; weights and caches stay."""
+
+
+def run_check(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Verdict:
+    """Run the launcher's `check` and return its verdict; raises `StackError` if none comes in time."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise StackError(f"The launcher's check gave no verdict in {CHECK_TIMEOUT_SECONDS} s; try again.") from None
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return Verdict(done.returncode, lines[-1] if lines else "the check said nothing")

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from ops.settings import PREFIXES
+
 ROOT = Path(__file__).resolve().parent.parent
-PREFIXES = ("ENGINE_", "GATEWAY_", "CHAT_UI_", "NGINX_", "STACK_")
 UP_TIMEOUT_SECONDS = 300
 STAND_INS = ROOT.parent / "shared" / "docker"  # an engine and base images, on machines that reach no registry
 
@@ -92,5 +93,8 @@ def docker_engine() -> None:
         names = ["debian", "python", "nginx130", "vllm=vllm/vllm-openai-cpu:v0.33.0-x86_64"]
         subprocess.run(["bash", STAND_INS / "base-images.sh", *names], check=True, timeout=900)
     answers = subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+    if not answers and os.environ.get("CI"):
+        pytest.fail("CI must have a Docker engine: the container tests may not be left out there")
     if not answers:
-        pytest.skip("no Docker engine answers on this machine; CI has one")
+        # A laptop without Docker can still run the rest; the summary names what was left out.
+        pytest.skip("no Docker engine answers on this machine")

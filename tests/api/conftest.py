@@ -1,27 +1,5 @@
-"""A sound engine, and a gateway before it, for faults to be made with."""
+"""The API's tests run on the fakes' fixtures."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from tests.fakes.fixtures import engine, gateway, pytest_asyncio_loop_factories
 
-import pytest
-import uvloop
-
-from tests.fakes.engine import FakeEngine
-from tests.fakes.gateway import RunningGateway, running_gateway
-
-
-def pytest_asyncio_loop_factories(config: Any, item: Any) -> dict[str, Callable[[], Any]]:
-    """Run on the loop that production runs on."""
-    return {"uvloop": uvloop.new_event_loop}
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    async with FakeEngine() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def gateway(engine: FakeEngine) -> AsyncIterator[RunningGateway]:
-    async with running_gateway(engine) as running:
-        yield running
+__all__ = ["engine", "gateway", "pytest_asyncio_loop_factories"]

@@ -22,6 +22,9 @@ from typing import Any, ClassVar
 
 import orjson
 
+# What clients' retries should wait: an engine that restarts is away for longer than that anyway.
+RETRY_AFTER_SECONDS = 5
+
 
 class Outcome(StrEnum):
     """How a request ended: the closed set behind `gateway_requests_total{outcome}`."""

@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest
 
 # Takes the next step of stopping and tells whether nothing is left to wait for.
 Drain = Callable[[], bool]
-# Longer than nginx keeps idle connections to us (75 s), so that it is never us who closes one it is using.
+# Longer than nginx keeps idle connections to us (30 s), so that it is never us who closes one it is using.
 KEEP_ALIVE_SECONDS = 80
 # What is left after the drain is connections whose last bytes are on their way.
 LAST_BYTES_SECONDS = 3

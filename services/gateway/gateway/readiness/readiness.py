@@ -5,7 +5,7 @@ import logging
 import time
 from datetime import UTC, datetime
 
-from gateway.errors import GatewayError, NotReady, ShuttingDown
+from gateway.errors import RETRY_AFTER_SECONDS, GatewayError, NotReady, ShuttingDown
 from gateway.metrics import Metrics
 from gateway.readiness.watch import EngineWatch, WatchTimes, enter
 from gateway.schemas import EngineReport, ReadinessReport
@@ -14,7 +14,6 @@ from gateway.upstreams import STATES, Engine, EngineClient, State, Upstreams
 _log = logging.getLogger("gateway.readiness")
 # Docker's name service forgets a container at once and knows a new one within a second.
 LOOK_UP_SECONDS = 5.0
-RETRY_AFTER_SECONDS = 5
 
 
 class Readiness:

@@ -5,6 +5,7 @@ import asyncio
 import orjson
 
 from gateway.errors import (
+    RETRY_AFTER_SECONDS,
     GatewayError,
     Overloaded,
     RefusedByEngine,
@@ -18,7 +19,6 @@ from gateway.upstreams import Answer
 
 MAX_REFUSAL_BYTES = 65_536
 REFUSAL_SECONDS = 5.0
-RETRY_AFTER_SECONDS = 5
 _SHOWN_CHARACTERS = 2000
 
 _BAD_REQUEST = 400

@@ -3,9 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from gateway.errors import NotReady
 from gateway.upstreams import Upstreams
-from gateway.upstreams.pool import RETRY_AFTER_SECONDS
 
 # The engine's entries also name paths on its own disk.
 _SHOWN = ("id", "object", "created", "owned_by", "max_model_len")
@@ -21,10 +19,7 @@ def models_route(upstreams: Upstreams) -> Callable[[], Awaitable[dict[str, Any]]
                 for model in engine.models:
                     merged.setdefault(model["id"], {key: model[key] for key in _SHOWN if key in model})
         if not merged:
-            raise NotReady(
-                f"No engine is ready ({upstreams.waits_for()}). Try again in a few seconds.",
-                retry_after=RETRY_AFTER_SECONDS,
-            )
+            raise upstreams.not_ready()
         return {"object": "list", "data": list(merged.values())}
 
     return models

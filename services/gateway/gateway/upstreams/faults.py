@@ -3,6 +3,7 @@
 import aiohttp
 
 from gateway.errors import (
+    RETRY_AFTER_SECONDS,
     GatewayError,
     UpstreamBroken,
     UpstreamInvalidResponse,
@@ -33,8 +34,6 @@ MESSAGES: dict[type[GatewayError], str] = {
     UpstreamBroken: "The engine closed the connection before its answer was complete. Try again.",
     UpstreamInvalidResponse: "The engine sent something that is no valid answer. Try again.",
 }
-# What the client's retries should wait: an engine that restarts is away for longer than that anyway.
-RETRY_AFTER_SECONDS = 5
 
 # What a call of the client may raise; anything else is a fault of ours.
 CLIENT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)

@@ -4,12 +4,11 @@ import asyncio
 import socket
 from collections.abc import Iterator
 
-from gateway.errors import NotReady, ShuttingDown
+from gateway.errors import RETRY_AFTER_SECONDS, NotReady, ShuttingDown
 from gateway.upstreams.engine import Engine
 
 DNS_SCHEME = "dns://"
 DEFAULT_ENGINE_PORT = 8000
-RETRY_AFTER_SECONDS = 5
 
 
 class Upstreams:
@@ -44,13 +43,16 @@ class Upstreams:
             )
         ready = self._ready_but(tried)
         if not ready:
-            raise NotReady(
-                f"No engine is ready ({self.waits_for()}). Try again in a few seconds.",
-                retry_after=RETRY_AFTER_SECONDS,
-            )
+            raise self.not_ready()
         self._turn += 1
         start = self._turn % len(ready)
         return min(ready[start:] + ready[:start], key=lambda engine: engine.outstanding)
+
+    def not_ready(self) -> NotReady:
+        """Return the refusal of a request that no engine can take now."""
+        return NotReady(
+            f"No engine is ready ({self.waits_for()}). Try again in a few seconds.", retry_after=RETRY_AFTER_SECONDS
+        )
 
     def has_ready(self, tried: list[Engine]) -> bool:
         """Whether another engine than those in `tried` takes requests."""
