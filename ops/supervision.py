@@ -48,8 +48,11 @@ class Layout:
 
     def gateway(self) -> dict[str, str]:
         """The gateway's variables."""
-        upstream = {"GATEWAY_UPSTREAMS": f"http://127.0.0.1:{self.ports['ENGINE_PORT']}"}
-        return upstream | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
+        own = {
+            "GATEWAY_UPSTREAMS": f"http://127.0.0.1:{self.ports['ENGINE_PORT']}",
+            "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
+        }
+        return own | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
 
     def chat_ui(self) -> dict[str, str]:
         """The chat page's variables."""

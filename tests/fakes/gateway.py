@@ -22,7 +22,7 @@ STREAMED = {**CHAT, "stream": True}
 # Short enough for a test, long enough for a busy machine.
 # Loading the certificates that a default context wants takes longer than starting the gateway.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-FAST = {"GATEWAY_PROBE_INTERVAL_SECONDS": "0.05", "GATEWAY_DRAIN_SECONDS": "5"}
+FAST = {"GATEWAY_PROBE_INTERVAL_SECONDS": "0.05", "GATEWAY_DRAIN_SECONDS": "5", "GATEWAY_QUEUE_SIZE": "0"}
 
 
 class RunningGateway:

@@ -30,7 +30,7 @@ async def test_engine_that_has_just_died_is_503_and_found_out_at_once(engine: Fa
         await engine.stop()
         response = await gateway.chat()
         assert response.status_code == 503
-        assert error_of(response)["code"] == "upstream_unavailable"
+        assert error_of(response)["code"] == "not_ready"
         assert 1 <= int(response.headers["retry-after"]) <= 60
         await gateway.becomes("unreachable", timeout_seconds=2)
         assert (await gateway.client.get("/readyz")).status_code == 503

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from fastapi import FastAPI
@@ -13,11 +14,12 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
+from gateway.admission import WaitingRoom
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.metrics import Metrics
 from gateway.middleware import Edge
 from gateway.policy import Clamps, Policy
-from gateway.readiness import Readiness, WatchTimes
+from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
 from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
 from gateway.settings import Settings
@@ -37,16 +39,25 @@ class Gateway:
         self.in_flight = InFlight()
         self.client = EngineClient(settings.connect_timeout_seconds)
         self.upstreams = Upstreams(settings.upstreams)
+        self.waiting_room = WaitingRoom(
+            self.upstreams,
+            self.metrics,
+            size=settings.queue_size,
+            timeout_seconds=settings.queue_timeout_seconds,
+            tell_seconds=settings.heartbeat_seconds,
+        )
         self.readiness = Readiness(
             self.upstreams,
             self.client,
             self.metrics,
+            StartTimes(Path(settings.state_dir) if settings.state_dir else None),
             WatchTimes(
                 interval=settings.probe_interval_seconds,
                 stall=settings.stall_seconds,
                 trial=settings.first_token_timeout_seconds,
             ),
             warmup=settings.warmup == "on",
+            on_change=self.waiting_room.wake,
         )
         self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds)
 
@@ -93,6 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
         gateway.upstreams,
         gateway.client,
         gateway.in_flight,
+        gateway.waiting_room.wait,
         RelayTimes(
             answer=settings.answer_timeout_seconds,
             stream=StreamTimes(

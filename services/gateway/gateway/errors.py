@@ -189,6 +189,7 @@ class NotReady(ServerError):
     status = 503
     code = "not_ready"
     outcome = Outcome.NOT_READY
+    outcome_mid_stream = Outcome.NOT_READY
 
 
 class ShuttingDown(ServerError):
@@ -200,7 +201,7 @@ class ShuttingDown(ServerError):
 
 
 class UpstreamUnavailable(ServerError):
-    """No connection to the engine: nothing was sent, so another engine may be asked."""
+    """No connection to the engine: nothing was sent, so the request may go to another or wait. No client sees it."""
 
     status = 503
     code = "upstream_unavailable"

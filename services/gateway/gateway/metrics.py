@@ -13,6 +13,7 @@ from gateway.schemas import RELAYED_ROUTES, ROUTES, Exchange, Route
 # From a cached short answer to a long one on two CPU cores.
 _DURATION_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _FIRST_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_QUEUE_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1)
 
 
@@ -39,6 +40,15 @@ class Metrics:
             "gateway_request_duration_seconds",
             "From a generation request's arrival to its last byte.",
             buckets=_DURATION_SECONDS,
+            registry=registry,
+        )
+        self._queue_depth = Gauge(
+            "gateway_queue_depth", "Requests that wait for an engine to take them.", registry=registry
+        )
+        self._queue_wait = Histogram(
+            "gateway_queue_wait_seconds",
+            "Time that requests which had to wait for an engine have waited.",
+            buckets=_QUEUE_SECONDS,
             registry=registry,
         )
         self._overhead = Histogram(
@@ -74,6 +84,8 @@ class Metrics:
         if exchange.route not in RELAYED_ROUTES:
             return
         self._duration.observe(finished_at - exchange.received_at)
+        if exchange.queue_left_at:
+            self._queue_wait.observe(exchange.queued_seconds)
         if exchange.prompt_tokens:
             self._prompt_tokens.inc(exchange.prompt_tokens)
         if exchange.completion_tokens:
@@ -82,9 +94,9 @@ class Metrics:
             return
         if exchange.streamed:
             self._first_token.observe(exchange.engine_answered_at - exchange.received_at)
-        before = exchange.engine_called_at - exchange.body_read_at
+        before = exchange.engine_called_at - exchange.body_read_at - exchange.queued_seconds
         after = exchange.answer_started_at - exchange.engine_answered_at
-        self._overhead.observe(before + max(0.0, after))
+        self._overhead.observe(max(0.0, before) + max(0.0, after))
 
     def count_aborts(self, number: int, *, confirmed: bool) -> None:
         """Count generations that the gateway ended early."""
@@ -93,6 +105,10 @@ class Metrics:
     def show_ready_from(self, ready: Callable[[], bool]) -> None:
         """Publish whether requests are taken, asked at each scrape."""
         self._ready.set_function(ready)
+
+    def show_queue_depth_from(self, depth: Callable[[], int]) -> None:
+        """Publish how many requests wait, asked at each scrape."""
+        self._queue_depth.set_function(depth)
 
     def show_engine(self, engine: str, state: str, states: tuple[str, ...]) -> None:
         """Publish an engine's state, one series for each of the closed set of states."""

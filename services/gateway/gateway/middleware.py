@@ -110,8 +110,9 @@ def _own_headers(exchange: Exchange) -> list[tuple[bytes, bytes]]:
     engine = 0.0
     if exchange.engine_called_at:
         engine = (exchange.engine_answered_at or now) - exchange.engine_called_at
-    gateway = now - exchange.received_at - engine
-    timing = f"gateway;dur={gateway * 1000:.2f}, queue;dur=0.00, engine;dur={engine * 1000:.2f}"
+    queue = exchange.queued_seconds
+    gateway = max(0.0, now - exchange.received_at - queue - engine)
+    timing = f"gateway;dur={gateway * 1000:.2f}, queue;dur={queue * 1000:.2f}, engine;dur={engine * 1000:.2f}"
     return [(b"x-request-id", exchange.request_id.encode("ascii")), (b"server-timing", timing.encode("ascii"))]
 
 

@@ -217,7 +217,7 @@ def _messages(value: Any, name: str) -> None:
 
 def _message(message: Any, name: str) -> None:
     _object(message, name, _MESSAGE_FIELDS, ignore_empty=True)
-    if "role" not in message:
+    if message.get("role") is None:
         raise InvalidRequest(f"'{name}.role' is missing.", param=f"{name}.role")
     if message.get("content") is None and message["role"] != "assistant":
         raise InvalidRequest(f"'{name}.content' is missing.", param=f"{name}.content")
@@ -230,7 +230,7 @@ def _content(value: Any, name: str) -> None:
         raise InvalidRequest(f"'{name}' must be a text or a list of 1 to {MAX_PARTS} text parts.", param=name)
     for index, part in enumerate(value):
         _object(part, f"{name}[{index}]", _PART_FIELDS)
-        if "text" not in part:
+        if part.get("text") is None:
             raise InvalidRequest(f"'{name}[{index}].text' is missing.", param=f"{name}[{index}].text")
 
 

@@ -30,11 +30,18 @@ class Exchange:
     streamed: bool = False
     engine: str | None = None
     body_read_at: float = 0.0
+    queue_entered_at: float = 0.0
+    queue_left_at: float = 0.0
     engine_called_at: float = 0.0
     engine_answered_at: float = 0.0
     answer_started_at: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def queued_seconds(self) -> float:
+        """How long it waited for an engine; 0.0 if it did not, or still does."""
+        return max(0.0, self.queue_left_at - self.queue_entered_at)
 
 
 _EXCHANGE = "gateway.exchange"
@@ -61,6 +68,17 @@ class Generation:
     hide_usage: bool
 
 
+class StartReport(BaseModel):
+    """A start that goes on; `usual_seconds` is what earlier ones took, null where none is known.
+
+    `seconds_left` is null too once it takes longer than usual.
+    """
+
+    elapsed_seconds: float
+    usual_seconds: float | None
+    seconds_left: float | None
+
+
 class EngineReport(BaseModel):
     """One engine as `/readyz?verbose` shows it."""
 
@@ -72,6 +90,7 @@ class EngineReport(BaseModel):
     models: list[str]
     outstanding: int
     warmup_ttft_seconds: float | None
+    start: StartReport | None
 
 
 class ReadinessReport(BaseModel):
@@ -80,4 +99,5 @@ class ReadinessReport(BaseModel):
     ready: bool
     draining: bool
     waits_for: str | None
+    seconds_left: float | None
     engines: list[EngineReport]

@@ -40,6 +40,12 @@ class Settings(BaseModel):
         131_072, ge=1, le=10_000_000, description="Largest max_tokens that a request may ask for, in tokens."
     )
     max_choices: int = Field(8, ge=1, le=128, description="Largest n and best_of, and most prompts a request.")
+    queue_size: int = Field(
+        256, ge=0, le=100_000, description="Most requests that wait while no engine takes any; 0 refuses them at once."
+    )
+    queue_timeout_seconds: Seconds = Field(
+        120, description="Longest wait of such a request. Give it the time that an engine takes to start."
+    )
     connect_timeout_seconds: Seconds = Field(3, description="Longest wait for a connection to an engine.")
     first_token_timeout_seconds: Seconds = Field(
         120, description="Longest wait for the first token of a streamed answer. Raise it for long prompts."
@@ -59,6 +65,11 @@ class Settings(BaseModel):
         8,
         description="Time that an engine with work may stand still, a probe unanswered, before it gets no more "
         "requests. Raise it where one step takes longer, as with long prompts on a CPU.",
+    )
+    state_dir: str = Field(
+        "",
+        description="Folder for what the gateway learns: how long engines take to start. /state in the image. "
+        "Empty: it forgets when it ends.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 

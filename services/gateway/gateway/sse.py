@@ -72,6 +72,12 @@ def ends_stream(events: bytes) -> bool:
     return events.endswith(DONE_EVENT) or (b"[DONE]" in events and bool(_DONE_LINE.search(events)))
 
 
+def waiting_comment(place: int, seconds_left: float | None) -> bytes:
+    """Return the comment that tells one who waits its place, from 1, and the seconds that should be left."""
+    left = "" if seconds_left is None else f" seconds_left={seconds_left:.0f}"
+    return f": waiting place={place}{left}\n\n".encode()
+
+
 def error_event(error: GatewayError) -> bytes:
     """Return the one event that ends a broken stream; clients raise it as an error."""
     return b"data: " + error.encode() + b"\n\n"

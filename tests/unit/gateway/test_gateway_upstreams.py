@@ -1,11 +1,12 @@
 """Choosing engines, and the one table of the HTTP client's faults."""
 
 import inspect
+import time
 
 import aiohttp
 import pytest
 from gateway.errors import GatewayError, NotReady, ShuttingDown, UpstreamBroken, UpstreamTimeout, UpstreamUnavailable
-from gateway.upstreams import State, Upstreams
+from gateway.upstreams import Start, State, Upstreams
 from gateway.upstreams.faults import MESSAGES, TABLE, translate
 
 CATCH_ALL = aiohttp.ClientError
@@ -47,13 +48,14 @@ def test_least_outstanding_work_is_picked() -> None:
     pool = upstreams(3)
     first, second, third = pool.engines
     first.outstanding, second.outstanding, third.outstanding = 2, 1, 3
-    assert pool.pick([]) is second
-    assert pool.pick([second]) is first
+    assert pool.pick() is second
+    second.note_connect_fault()
+    assert pool.pick() is first
 
 
 def test_equal_engines_take_turns() -> None:
     pool = upstreams(3)
-    picked = [pool.pick([]).label for _ in range(6)]
+    picked = [pool.pick().label for _ in range(6)]
     assert sorted(picked) == sorted([engine.label for engine in pool.engines] * 2)
 
 
@@ -62,19 +64,39 @@ def test_only_proved_engines_are_picked(state: State) -> None:
     pool = upstreams(1)
     pool.engines[0].state = state
     if state in {State.READY, State.BUSY}:
-        assert pool.pick([]) is pool.engines[0]
+        assert pool.pick() is pool.engines[0]
     else:
         with pytest.raises(NotReady) as refused:
-            pool.pick([])
+            pool.pick()
         assert state.value in refused.value.message
         assert "engine-0" not in refused.value.message
+
+
+def test_suspect_engine_takes_nothing_and_is_called_unreachable() -> None:
+    pool = upstreams(1)
+    pool.engines[0].note_connect_fault()
+    assert not pool.ready
+    with pytest.raises(NotReady, match="unreachable"):
+        pool.pick()
+
+
+@pytest.mark.parametrize(
+    ("usual", "elapsed", "retry_after"), [(None, 1, 5), (30.0, 9.5, 21), (0.5, 0.1, 1), (600.0, 1, 60), (30.0, 40, 5)]
+)
+def test_retry_after_is_what_earlier_starts_promise(usual: float | None, elapsed: float, retry_after: int) -> None:
+    pool = upstreams(1)
+    pool.engines[0].state = State.LOADING
+    pool.engines[0].start = Start(time.time() - elapsed, usual)
+    refusal = pool.not_ready()
+    assert refusal.headers["retry-after"] == str(retry_after)
+    assert f"{retry_after} seconds" in refusal.message
 
 
 def test_nothing_is_picked_while_stopping() -> None:
     pool = upstreams(2)
     pool.close()
     with pytest.raises(ShuttingDown):
-        pool.pick([])
+        pool.pick()
     assert not pool.ready
 
 

@@ -12,7 +12,7 @@ _SAMPLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One look at an engine's metrics, summed over its API servers and engine processes."""
+    """One look at an engine's metrics, summed over its API servers and engine processes; `started_at` in Unix time."""
 
     running: float
     waiting: float
@@ -27,15 +27,18 @@ def read_counters(exposition: bytes) -> Counters | None:
         b"num_requests_waiting": 0.0,
         b"prompt_tokens_total": 0.0,
         b"generation_tokens_total": 0.0,
-        b"process_start_time_seconds": 0.0,
     }
-    found = False
+    found, started_at = False, 0.0
     for sample in _SAMPLE.finditer(exposition):
         try:
             value = float(sample[3])
         except ValueError:
             continue
-        sums[sample[1] or sample[2]] += value
+        if sample[1] is None:
+            # Of several processes the youngest: its start is what made the engine new.
+            started_at = max(started_at, value)
+        else:
+            sums[sample[1]] += value
         found = found or sample[1] is not None
     if not found:
         return None
@@ -43,5 +46,5 @@ def read_counters(exposition: bytes) -> Counters | None:
         running=sums[b"num_requests_running"],
         waiting=sums[b"num_requests_waiting"],
         tokens=sums[b"prompt_tokens_total"] + sums[b"generation_tokens_total"],
-        started_at=sums[b"process_start_time_seconds"],
+        started_at=started_at,
     )

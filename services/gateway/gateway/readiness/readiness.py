@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gateway.errors import RETRY_AFTER_SECONDS, GatewayError, NotReady, ShuttingDown
+from gateway.errors import GatewayError
 from gateway.metrics import Metrics
-from gateway.readiness.watch import EngineWatch, WatchTimes, enter
-from gateway.schemas import EngineReport, ReadinessReport
-from gateway.upstreams import STATES, Engine, EngineClient, State, Upstreams
+from gateway.readiness.starts import StartTimes
+from gateway.readiness.transitions import Transitions
+from gateway.readiness.watch import EngineWatch, WatchTimes
+from gateway.schemas import EngineReport, ReadinessReport, StartReport
+from gateway.upstreams import STATES, Engine, EngineClient, Start, State, Upstreams
 
 _log = logging.getLogger("gateway.readiness")
 # Docker's name service forgets a container at once and knows a new one within a second.
@@ -17,12 +20,26 @@ LOOK_UP_SECONDS = 5.0
 
 
 class Readiness:
-    """Starts and stops the watching of engines, and says whether requests are taken."""
+    """Starts and stops the watching of engines, and says whether requests are taken.
+
+    `on_change` is called whenever an engine may have begun or ceased to take requests.
+    """
 
     def __init__(
-        self, upstreams: Upstreams, client: EngineClient, metrics: Metrics, times: WatchTimes, *, warmup: bool
+        self,
+        upstreams: Upstreams,
+        client: EngineClient,
+        metrics: Metrics,
+        starts: StartTimes,
+        times: WatchTimes,
+        *,
+        warmup: bool,
+        on_change: Callable[[], None],
     ) -> None:
         self._upstreams = upstreams
+        self._starts = starts
+        self._on_change = on_change
+        self._transitions = Transitions(metrics, on_change)
         self._client = client
         self._metrics = metrics
         self._times = times
@@ -32,6 +49,7 @@ class Readiness:
 
     def start(self) -> None:
         """Begin to watch every engine."""
+        self._starts.load()
         self._metrics.show_ready_from(lambda: self._upstreams.ready)
         for engine in self._upstreams.engines:
             self._watch(engine)
@@ -48,14 +66,13 @@ class Readiness:
     def drain(self) -> None:
         """Fall to "not ready" for good: the gateway is stopping."""
         self._upstreams.close()
+        self._on_change()
 
     def error(self) -> GatewayError | None:
         """Return why no requests are taken, or None if they are."""
         if self._upstreams.closing:
-            return ShuttingDown("The gateway is stopping.", retry_after=RETRY_AFTER_SECONDS)
-        if not self._upstreams.ready:
-            return NotReady(f"No engine is ready ({self._upstreams.waits_for()}).", retry_after=RETRY_AFTER_SECONDS)
-        return None
+            return self._upstreams.shutting_down()
+        return None if self._upstreams.ready else self._upstreams.not_ready()
 
     def report(self) -> ReadinessReport:
         """Return the state of every engine."""
@@ -64,16 +81,25 @@ class Readiness:
             ready=error is None,
             draining=self._upstreams.closing,
             waits_for=error.message if error else None,
+            seconds_left=None if error is None else _rounded(self._upstreams.seconds_left()),
             engines=[_report(engine) for engine in self._upstreams.engines],
         )
 
     def _watch(self, engine: Engine) -> None:
-        self._metrics.show_engine(engine.label, engine.state, STATES)
+        self._transitions.show(engine)
         self._watches[engine] = asyncio.create_task(self._keep_watching(engine))
 
     async def _keep_watching(self, engine: Engine) -> None:
         while True:
-            watch = EngineWatch(engine, self._client, self._metrics, self._times, warmup=self._warmup)
+            watch = EngineWatch(
+                engine,
+                self._client,
+                metrics=self._metrics,
+                transitions=self._transitions,
+                starts=self._starts,
+                times=self._times,
+                warmup=self._warmup,
+            )
             try:
                 await watch.run()
             except Exception:  # noqa: BLE001  (logged, and tried again)
@@ -94,7 +120,10 @@ class Readiness:
         added, gone = await self._upstreams.look_up(LOOK_UP_SECONDS)
         for engine in gone:
             self._watches.pop(engine).cancel()
-            enter(engine, State.DRAINING, "its last answers; its address is gone from the name service", self._metrics)
+            engine.start = None
+            self._transitions.enter(
+                engine, State.DRAINING, "its last answers; its address is gone from the name service"
+            )
         for engine in self._upstreams.drop_finished():
             self._metrics.forget_engine(engine.label, STATES)
         for engine in added:
@@ -111,4 +140,17 @@ def _report(engine: Engine) -> EngineReport:
         models=[model["id"] for model in engine.models],
         outstanding=engine.outstanding,
         warmup_ttft_seconds=engine.warmup_ttft_seconds,
+        start=_start_report(engine.start) if engine.start else None,
     )
+
+
+def _start_report(start: Start) -> StartReport:
+    return StartReport(
+        elapsed_seconds=round(start.elapsed_seconds, 1),
+        usual_seconds=_rounded(start.usual_seconds),
+        seconds_left=_rounded(start.seconds_left),
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

@@ -5,7 +5,6 @@ Down is not busy. An engine that has work, whose counters stand still and that l
 """
 
 import asyncio
-import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +14,12 @@ import orjson
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.metrics import Metrics
 from gateway.readiness.counters import Counters, read_counters
+from gateway.readiness.starts import LONGEST_START_SECONDS, StartTimes
+from gateway.readiness.transitions import Transitions
 from gateway.readiness.trial import TrialFault, is_alive
 from gateway.readiness.warmup import warm_up
-from gateway.upstreams import STATES, Engine, EngineClient, State
+from gateway.upstreams import Engine, EngineClient, Start, State
 
-_log = logging.getLogger("gateway.readiness")
 _OK = 200
 LOOK_SECONDS = 2.0
 HEALTH_BYTES = 65_536
@@ -54,11 +54,21 @@ class EngineWatch:
     """The task of one engine, which alone changes its state as long as the engine is known."""
 
     def __init__(
-        self, engine: Engine, client: EngineClient, metrics: Metrics, times: WatchTimes, *, warmup: bool
+        self,
+        engine: Engine,
+        client: EngineClient,
+        *,
+        metrics: Metrics,
+        transitions: Transitions,
+        starts: StartTimes,
+        times: WatchTimes,
+        warmup: bool,
     ) -> None:
         self._engine = engine
         self._client = client
         self._metrics = metrics
+        self._transitions = transitions
+        self._starts = starts
         self._times = times
         self._warmup = warmup
         self._progress: tuple[float, int] = (-1.0, 0)
@@ -76,6 +86,8 @@ class EngineWatch:
                         await self._pause()
                         await self._look()
                 except _NotProved as fall:
+                    if fall.state is not State.WARMING:
+                        self._note_away()
                     self._enter(fall.state, fall.reason)
                     self._drop_probe()
                     self._give_up_aborts(older_than_seconds=0)
@@ -88,7 +100,9 @@ class EngineWatch:
         await self._check_health()
         engine.models = await self._models()
         counters = await self._counters()
-        self._started_at = counters.started_at if counters else 0.0
+        was_started_at, self._started_at = self._started_at, counters.started_at if counters else 0.0
+        if self._started_at != was_started_at:
+            self._measure_start()
         if self._warmup:
             self._enter(State.WARMING, "warm-up generations")
             try:
@@ -101,7 +115,23 @@ class EngineWatch:
                 raise _fallen(error, State.WARMING) from None
             self._metrics.show_warmup(engine.label, engine.warmup_ttft_seconds)
         self._last_movement_at = time.monotonic()
+        start, engine.start = engine.start, None
         self._enter(State.READY, None)
+        if start and start.is_measured:
+            await self._starts.remember(engine.family, start.elapsed_seconds)
+
+    def _note_away(self) -> None:
+        """Begin to count the time of a start, until the process itself says when it began."""
+        engine = self._engine
+        if engine.start is None or engine.start.is_measured:
+            engine.start = Start(time.time(), self._starts.usual_seconds(engine.family))
+
+    def _measure_start(self) -> None:
+        """Take the process's own word for when it began, in a start that the gateway has seen as one."""
+        start = self._engine.start
+        if start and 0 <= time.time() - self._started_at <= LONGEST_START_SECONDS:
+            start.began_at = self._started_at
+            start.is_measured = True
 
     async def _check_health(self) -> None:
         try:
@@ -140,6 +170,8 @@ class EngineWatch:
         answers, counters = await asyncio.gather(self._answers(), self._counters())
         self._check_same_process(counters)
         self._settle_aborts(counters)
+        if answers:
+            self._transitions.clear(self._engine)
         if self._engine.state is State.STALLED:
             self._look_at_stalled()
         else:
@@ -159,7 +191,12 @@ class EngineWatch:
         return True
 
     def _check_same_process(self, counters: Counters | None) -> None:
-        if counters and counters.started_at and counters.started_at != self._started_at:
+        if not counters or not counters.started_at:
+            return
+        if not self._started_at:
+            # The page could not be had while the engine was proved.
+            self._started_at = counters.started_at
+        if counters.started_at != self._started_at:
             raise _NotProved(State.LOADING, "a new look: the engine was restarted")
 
     def _judge(self, counters: Counters | None, *, answers: bool) -> None:
@@ -244,20 +281,7 @@ class EngineWatch:
         attention.clear()
 
     def _enter(self, state: State, waits_for: str | None) -> None:
-        enter(self._engine, state, waits_for, self._metrics)
-
-
-def enter(engine: Engine, state: State, waits_for: str | None, metrics: Metrics) -> None:
-    """Put an engine into a state; a change is logged and published."""
-    engine.waits_for = waits_for
-    if engine.state is state:
-        return
-    was = engine.state
-    engine.state = state
-    engine.since = time.time()
-    metrics.show_engine(engine.label, state, STATES)
-    fields = {"engine": engine.label, "state": state.value, "was": was.value, "waits_for": waits_for}
-    _log.info("engine state", extra={"fields": fields})
+        self._transitions.enter(self._engine, state, waits_for)
 
 
 def _fallen(error: GatewayError, state: State) -> _NotProved:

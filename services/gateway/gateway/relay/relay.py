@@ -6,6 +6,7 @@ or with a heartbeat once the engine has accepted the request. After that every f
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from starlette.types import Receive, Send
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,
+    NotReady,
     Outcome,
     UpstreamInvalidResponse,
     UpstreamTimeout,
@@ -25,9 +27,12 @@ from gateway.relay.refusal import refusal_of
 from gateway.relay.reply import Reply
 from gateway.relay.stream import Stream, StreamTimes
 from gateway.schemas import Exchange, Generation
+from gateway.sse import waiting_comment
 from gateway.upstreams import Answer, Engine, EngineClient, Upstreams
 from gateway.usage import usage_in
 
+# Waits until an engine may take requests, telling the client its place and the seconds left; raises NotReady.
+Admit = Callable[[Exchange, Callable[[int, float | None], Awaitable[None]]], Awaitable[None]]
 # A whole answer is held until it is complete, so that its status is still open: eight choices of long texts
 # with logprobs are some 30 MiB.
 MAX_ANSWER_BYTES = 67_108_864
@@ -50,12 +55,23 @@ class _Job:
     patience: Patience
     watch: Watch
 
+    async def tell_place(self, place: int, seconds_left: float | None) -> None:
+        """Tell a streaming client that it waits, and where; others cannot be told."""
+        if not self.generation.stream:
+            return
+        if not self.reply.started:
+            await self.reply.start_stream()
+        await self.reply.send_events(waiting_comment(place, seconds_left), last=False)
+
 
 class Relay:
     """Relays checked requests; every lease, connection and timer is given back however they end."""
 
-    def __init__(self, upstreams: Upstreams, client: EngineClient, in_flight: InFlight, times: RelayTimes) -> None:
+    def __init__(
+        self, upstreams: Upstreams, client: EngineClient, in_flight: InFlight, admit: Admit, times: RelayTimes
+    ) -> None:
         self._upstreams = upstreams
+        self._admit = admit
         self._client = client
         self._in_flight = in_flight
         self._times = times
@@ -80,18 +96,18 @@ class Relay:
                 await reply.end_with(error)
 
     async def _ask_engines(self, job: _Job) -> None:
-        """Ask one engine, and another only if the first could not even be connected to."""
-        tried: list[Engine] = []
+        """Ask one engine, and another only if the first could not even be connected to; wait while there is none."""
         while True:
-            engine = self._upstreams.pick(tried)
+            try:
+                engine = self._upstreams.pick()
+            except NotReady:
+                await self._admit(job.exchange, job.tell_place)
+                continue
             try:
                 with engine.leased():
                     return await self._ask(engine, job)
             except UpstreamUnavailable:
                 engine.note_connect_fault()
-                tried.append(engine)
-                if not self._upstreams.has_ready(tried):
-                    raise
 
     async def _ask(self, engine: Engine, job: _Job) -> None:
         job.exchange.engine = engine.label

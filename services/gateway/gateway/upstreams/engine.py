@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -26,6 +27,28 @@ STATES: tuple[str, ...] = tuple(State)
 _TAKES_REQUESTS = frozenset({State.READY, State.BUSY})
 
 
+@dataclass(slots=True)
+class Start:
+    """A start that goes on: since when, in seconds of `time.time()`, and how long earlier ones took, where known."""
+
+    began_at: float
+    usual_seconds: float | None
+    # What began_at is: the engine process's own start, or only when it was first found away.
+    is_measured: bool = False
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """How long it has gone on."""
+        return max(0.0, time.time() - self.began_at)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it should still take; None if nothing is known, or if it takes longer than the earlier ones."""
+        if self.usual_seconds is None or self.elapsed_seconds > self.usual_seconds:
+            return None
+        return self.usual_seconds - self.elapsed_seconds
+
+
 class Engine:
     """An engine's address, state and outstanding work; readiness alone changes the state.
 
@@ -43,14 +66,22 @@ class Engine:
         self.chunks_received = 0
         self.unsettled_aborts: list[float] = []
         self.warmup_ttft_seconds: float | None = None
+        self.start: Start | None = None
+        # A connection was just refused: no more requests until readiness has looked.
+        self.is_suspect = False
         # Set when something happened that readiness should look at before its next turn.
         self.attention = asyncio.Event()
         self._urls: dict[str, URL] = {}
 
     @property
     def takes_requests(self) -> bool:
-        """Whether it has proved itself and is not known to stand still."""
-        return self.state in _TAKES_REQUESTS
+        """Whether it has proved itself and is not known to stand still or to refuse connections."""
+        return self.state in _TAKES_REQUESTS and not self.is_suspect
+
+    @property
+    def family(self) -> str:
+        """What the replicas behind one name have in common; for a fixed address, its label."""
+        return self.label.rpartition("/")[0] or self.label
 
     def url(self, path: str) -> URL:
         """Return the address of one of the few paths the gateway uses."""
@@ -74,5 +105,6 @@ class Engine:
         self.attention.set()
 
     def note_connect_fault(self) -> None:
-        """Ask readiness to look at once: a connection was just refused."""
+        """Take no more requests until readiness has looked, which it is asked to do at once."""
+        self.is_suspect = True
         self.attention.set()

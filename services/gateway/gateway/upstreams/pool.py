@@ -1,6 +1,7 @@
 """Which engines there are, and which of them takes the next request."""
 
 import asyncio
+import math
 import socket
 from collections.abc import Iterator
 
@@ -9,6 +10,8 @@ from gateway.upstreams.engine import Engine
 
 DNS_SCHEME = "dns://"
 DEFAULT_ENGINE_PORT = 8000
+# Longer is not honoured: the OpenAI SDKs ignore a Retry-After above a minute.
+MOST_RETRY_AFTER_SECONDS = 60
 
 
 class Upstreams:
@@ -32,34 +35,43 @@ class Upstreams:
         """Every engine known now."""
         return [*self._fixed, *self._found.values(), *self._leaving]
 
-    def pick(self, tried: list[Engine]) -> Engine:
+    def pick(self) -> Engine:
         """Return the ready engine with the least outstanding work; raise NotReady or ShuttingDown.
 
-        Engines of equal work take turns. Those in `tried` are left out.
+        Engines of equal work take turns.
         """
         if self._closing:
-            raise ShuttingDown(
-                "The gateway is being restarted. Try again in a few seconds.", retry_after=RETRY_AFTER_SECONDS
-            )
-        ready = self._ready_but(tried)
+            raise self.shutting_down()
+        ready = [engine for engine in self.engines if engine.takes_requests]
         if not ready:
             raise self.not_ready()
         self._turn += 1
         start = self._turn % len(ready)
         return min(ready[start:] + ready[:start], key=lambda engine: engine.outstanding)
 
-    def not_ready(self) -> NotReady:
-        """Return the refusal of a request that no engine can take now."""
+    def not_ready(self, reason: str | None = None) -> NotReady:
+        """Return the refusal of a request that no engine can take now; its Retry-After is the time expected, if known.
+
+        `reason` says what else there is to it.
+        """
+        left = self.seconds_left()
+        retry_after = RETRY_AFTER_SECONDS if left is None else min(max(1, math.ceil(left)), MOST_RETRY_AFTER_SECONDS)
         return NotReady(
-            f"No engine is ready ({self.waits_for()}). Try again in a few seconds.", retry_after=RETRY_AFTER_SECONDS
+            f"No engine is ready ({self.waits_for()}{f'; {reason}' if reason else ''}). "
+            f"Try again in {retry_after} seconds.",
+            retry_after=retry_after,
         )
 
-    def has_ready(self, tried: list[Engine]) -> bool:
-        """Whether another engine than those in `tried` takes requests."""
-        return bool(self._ready_but(tried))
+    def shutting_down(self) -> ShuttingDown:
+        """Return the refusal of a request while the gateway stops."""
+        return ShuttingDown(
+            "The gateway is being restarted. Try again in a few seconds.", retry_after=RETRY_AFTER_SECONDS
+        )
 
-    def _ready_but(self, tried: list[Engine]) -> list[Engine]:
-        return [engine for engine in self.engines if engine.takes_requests and engine not in tried]
+    def seconds_left(self) -> float | None:
+        """Return when the first engine should be ready, judged by earlier starts; None where nothing is known."""
+        left = [engine.start.seconds_left for engine in self.engines if engine.start]
+        return min((seconds for seconds in left if seconds is not None), default=None)
 
     def close(self) -> None:
         """Take no more requests; those that are out may finish."""
@@ -80,7 +92,7 @@ class Upstreams:
         engines = self.engines
         if not engines:
             return "the engine's name has no address yet"
-        states = sorted({engine.state.value for engine in engines})
+        states = sorted({"unreachable" if engine.is_suspect else engine.state.value for engine in engines})
         return f"{len(engines)} known, {' and '.join(states)}"
 
     async def look_up(self, timeout_seconds: float) -> tuple[list[Engine], list[Engine]]:

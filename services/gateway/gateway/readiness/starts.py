@@ -1,0 +1,82 @@
+"""How long engines take to start, learned from earlier starts and kept in a file.
+
+Only starts that the gateway saw from the outside count, from the start of the engine's process, by its own
+`process_start_time_seconds`, to the end of its warm-up.
+"""
+
+import asyncio
+import json
+import logging
+import os
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
+
+_log = logging.getLogger("gateway.readiness")
+FILE_NAME = "starts.json"
+# The last few, so that another model or card is learned soon, and one slow download counts for little.
+KEPT_STARTS = 5
+MOST_FAMILIES = 64
+# A process that is older did not start just now.
+LONGEST_START_SECONDS = 86_400.0
+
+
+class _File(BaseModel):
+    """What the file holds: the last starts in seconds, oldest first, by the engines' name."""
+
+    version: Literal[1]
+    starts: dict[str, list[float]] = {}
+
+
+class StartTimes:
+    """The durations of earlier starts; without a folder they are forgotten when the gateway ends."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = folder / FILE_NAME if folder else None
+        self._starts: dict[str, list[float]] = {}
+
+    def load(self) -> None:
+        """Read the file; one that is missing or broken is an empty one."""
+        if self._path is None:
+            return
+        try:
+            self._starts = _File.model_validate_json(self._path.read_bytes()).starts
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError) as error:
+            _warn(self._path, "cannot be read; earlier starts are forgotten", error)
+
+    def usual_seconds(self, family: str) -> float | None:
+        """Return the median of the last starts, or None if there was none."""
+        starts = self._starts.get(family)
+        return median(starts) if starts else None
+
+    async def remember(self, family: str, seconds: float) -> None:
+        """Add a start and write the file; a file that cannot be written is logged, and costs no more than that."""
+        if not 0 < seconds <= LONGEST_START_SECONDS:
+            return
+        starts = [*self._starts.pop(family, []), round(seconds, 1)]
+        self._starts[family] = starts[-KEPT_STARTS:]
+        for oldest in list(self._starts)[:-MOST_FAMILIES]:
+            del self._starts[oldest]
+        if self._path is not None:
+            content = json.dumps(_File(version=1, starts=self._starts).model_dump(), indent=1)
+            await asyncio.to_thread(_write, self._path, content)
+
+
+def _write(path: Path, content: str) -> None:
+    """Replace the file as a whole, so that no reader ever finds half of it."""
+    new = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(content, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        _warn(path, "cannot be written; the next start will not know how long this one took", error)
+
+
+def _warn(path: Path, consequence: str, error: Exception) -> None:
+    fields = {"file": path.name, "error": str(error).splitlines()[0]}
+    _log.warning("GATEWAY_STATE_DIR: the file of start times %s", consequence, extra={"fields": fields})

@@ -1,0 +1,224 @@
+"""An engine that is away: who comes meanwhile waits, in order and within bounds; nobody is lost in silence."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.fakes.engine import EVENTS, FakeEngine, after_events, answer, hold
+from tests.fakes.gateway import (
+    CHAT,
+    STREAMED,
+    RunningGateway,
+    assert_quiescent,
+    error_of,
+    events_in,
+    eventually,
+    last_error,
+    running_gateway,
+)
+
+ROOM = {"GATEWAY_QUEUE_SIZE": "100", "GATEWAY_QUEUE_TIMEOUT_SECONDS": "20"}
+
+
+@pytest.fixture
+async def away() -> AsyncIterator[FakeEngine]:
+    """An engine that is down, and comes up on `start`."""
+    async with FakeEngine() as engine:
+        await engine.stop()
+        yield engine
+
+
+def waiting(gateway: RunningGateway) -> int:
+    return len(gateway.parts.waiting_room)
+
+
+async def ask_in_order(gateway: RunningGateway, number: int) -> list[asyncio.Task[httpx.Response]]:
+    """Send so many requests, each with its number as its seed, one after the other; return the answers to come."""
+    asked = []
+    for seed in range(number):
+        asked.append(asyncio.create_task(gateway.chat({**(STREAMED if seed % 2 else CHAT), "seed": seed})))
+        await eventually(lambda seed=seed: waiting(gateway) == seed + 1)
+    return asked
+
+
+async def test_who_comes_while_it_starts_is_served(away: FakeEngine) -> None:
+    async with running_gateway(away, wait=False, **ROOM) as gateway:
+        asked = await ask_in_order(gateway, 12)
+        assert await gateway.metric("gateway_queue_depth") == 12
+        await away.start()
+        answers = await asyncio.gather(*asked)
+        assert [answered.status_code for answered in answers] == [200] * 12
+        # Let go in order; which of their connections is accepted first is the system's affair.
+        assert sorted(call.json["seed"] for call in away.calls) == list(range(12))
+        assert await gateway.metric("gateway_queue_depth") == 0
+        assert await gateway.metric("gateway_queue_wait_seconds_count") == 12
+        timing = answers[0].headers["server-timing"]
+        assert float(timing.partition("queue;dur=")[2].partition(",")[0]) > 0
+        await assert_quiescent(gateway, away)
+
+
+async def test_who_streams_hears_of_the_wait(away: FakeEngine) -> None:
+    async with running_gateway(away, wait=False, **ROOM, GATEWAY_HEARTBEAT_SECONDS="0.05") as gateway:
+        first, second = [await gateway.raw(STREAMED) for _ in range(2)]
+        assert "200 OK" in await first.head()
+        assert "200 OK" in await second.head()
+        assert b": waiting place=1\n\n" in await first.reader.readuntil(b"\n\n")
+        assert b": waiting place=2\n\n" in await second.reader.readuntil(b"\n\n")
+        await away.start()
+        assert EVENTS[-1] in await first.reader.readuntil(b"[DONE]\n\n")
+        first.close()
+        second.close()
+        await assert_quiescent(gateway, away)
+
+
+async def test_full_room_refuses_and_says_when_to_come_back(away: FakeEngine) -> None:
+    async with running_gateway(away, wait=False, **ROOM | {"GATEWAY_QUEUE_SIZE": "2"}) as gateway:
+        asked = await ask_in_order(gateway, 2)
+        refused = await gateway.chat()
+        assert refused.status_code == 503
+        assert error_of(refused)["code"] == "not_ready"
+        assert "2 requests wait already" in error_of(refused)["message"]
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        await away.start()
+        assert [answered.status_code for answered in await asyncio.gather(*asked)] == [200, 200]
+        await assert_quiescent(gateway, away)
+
+
+async def test_wait_that_is_too_long_ends_honestly(away: FakeEngine) -> None:
+    room = {"GATEWAY_QUEUE_SIZE": "9", "GATEWAY_QUEUE_TIMEOUT_SECONDS": "0.3"}
+    async with running_gateway(away, wait=False, **room, GATEWAY_HEARTBEAT_SECONDS="0.1") as gateway:
+        streamed, whole = await asyncio.gather(gateway.chat(STREAMED), gateway.chat())
+        assert whole.status_code == 503
+        assert error_of(whole)["code"] == "not_ready"
+        assert 1 <= int(whole.headers["retry-after"]) <= 60
+        # The comments have taken status 200; the error comes as the one event.
+        assert last_error(streamed.content)["code"] == "not_ready"
+        assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="not_ready") == 2
+        assert waiting(gateway) == 0
+        await away.start()
+        await gateway.becomes("ready")
+        await assert_quiescent(gateway, away)
+
+
+async def test_who_leaves_the_room_frees_the_place(away: FakeEngine) -> None:
+    async with running_gateway(away, wait=False, **ROOM) as gateway:
+        clients = [await gateway.raw(body) for body in (STREAMED, CHAT, STREAMED)]
+        await eventually(lambda: waiting(gateway) == 3)
+        clients[0].close()
+        clients[1].reset()
+        await eventually(lambda: waiting(gateway) == 1)
+        await eventually(lambda: len(gateway.parts.in_flight) == 1)
+        assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="disconnected") == 2
+        await away.start()
+        await clients[2].reader.readuntil(b"[DONE]\n\n")
+        assert len(away.calls) == 1
+        clients[2].close()
+        await assert_quiescent(gateway, away)
+
+
+async def test_stopping_empties_the_room_at_once(away: FakeEngine) -> None:
+    async with running_gateway(away, wait=False, **ROOM) as gateway:
+        asked = await ask_in_order(gateway, 4)
+        gateway.server.handle_exit(signal.SIGTERM, None)
+        for refused in await asyncio.gather(*asked):
+            assert refused.status_code == 503
+            assert error_of(refused)["code"] == "shutting_down"
+            assert refused.headers["retry-after"]
+        assert gateway.task is not None
+        await asyncio.wait_for(gateway.task, 5)
+
+
+async def test_who_meets_a_refused_connection_waits_too(engine: FakeEngine) -> None:
+    async with running_gateway(engine, **ROOM, GATEWAY_PROBE_INTERVAL_SECONDS="0.2") as gateway:
+        await engine.stop()
+        asked = [asyncio.create_task(gateway.chat({**CHAT, "seed": seed})) for seed in range(5)]
+        await eventually(lambda: waiting(gateway) == 5)
+        await gateway.becomes("unreachable")
+        await engine.start()
+        assert [answered.status_code for answered in await asyncio.gather(*asked)] == [200] * 5
+        await assert_quiescent(gateway, engine)
+
+
+async def test_who_comes_while_it_hangs_is_served_when_it_is_back(engine: FakeEngine) -> None:
+    async with running_gateway(engine, **ROOM, GATEWAY_STALL_SECONDS="0.4") as gateway:
+        engine.script = engine.trial_script = hold
+        caught = await gateway.raw(STREAMED)
+        await gateway.becomes("stalled")
+        late = asyncio.create_task(gateway.chat())
+        await eventually(lambda: waiting(gateway) == 1)
+        engine.script = engine.trial_script = answer
+        assert (await late).status_code == 200
+        caught.close()
+        await assert_quiescent(gateway, engine)
+
+
+async def test_crash_under_20_open_and_50_arriving_loses_none_silently(engine: FakeEngine) -> None:
+    engine.script = after_events(2, hold)
+    async with running_gateway(engine, **ROOM) as gateway:
+        bodies = [STREAMED if number % 2 else {**CHAT, "seed": number} for number in range(70)]
+        opened = [asyncio.create_task(gateway.chat(body)) for body in bodies[:20]]
+        await engine.next_call(20)
+        await engine.stop()
+        arriving = [asyncio.create_task(gateway.chat(body)) for body in bodies[20:]]
+        # The 20 end on their own: their answers were cut, and nothing is ever generated twice.
+        for number, cut in enumerate(await asyncio.gather(*opened)):
+            if number % 2 and cut.status_code == 200:
+                assert last_error(cut.content)["code"] in {"upstream_broken", "upstream_truncated"}
+            else:
+                assert cut.status_code in {502, 503}
+                assert error_of(cut)["message"]
+        await eventually(lambda: waiting(gateway) == 50)
+        engine.script = answer
+        engine.calls.clear()
+        await engine.start()
+        answers = await asyncio.gather(*arriving)
+        assert [answered.status_code for answered in answers] == [200] * 50
+        assert all(events_in(answered.content)[:-1] == EVENTS for answered in answers[1::2])
+        assert len(engine.calls) == 50
+        counted = [
+            await gateway.metric("gateway_requests_total", route="chat_completions", outcome=outcome)
+            for outcome in ("ok", "truncated", "upstream_error", "not_ready")
+        ]
+        assert sum(counted) == 70
+        assert counted[0] == 50
+        await assert_quiescent(gateway, engine)
+
+
+async def test_start_is_timed_told_and_remembered(away: FakeEngine, tmp_path: Path) -> None:
+    settings = {"GATEWAY_STATE_DIR": str(tmp_path), **ROOM}
+    async with running_gateway(away, wait=False, **settings) as gateway:
+        await eventually(lambda: gateway.parts.upstreams.engines[0].start is not None)
+        start = (await gateway.report())["engines"][0]["start"]
+        assert start["usual_seconds"] is None
+        assert start["seconds_left"] is None
+        away.started_at = time.time() - 40
+        await away.start()
+        await gateway.becomes("ready")
+        assert (await gateway.report())["engines"][0]["start"] is None
+        await away.stop()
+        await gateway.becomes("unreachable")
+        report = await gateway.report()
+        assert 38 < report["seconds_left"] < 50
+        assert report["engines"][0]["start"]["usual_seconds"] >= 40
+        # A refusal tells the same.
+        assert 38 < int((await gateway.client.get("/readyz")).headers["retry-after"]) <= 50
+    async with running_gateway(away, wait=False, **settings) as later:
+        await eventually(lambda: later.parts.upstreams.engines[0].start is not None)
+        assert (await later.report())["engines"][0]["start"]["usual_seconds"] >= 40
+
+
+async def test_engine_that_only_denied_its_health_has_not_started(engine: FakeEngine) -> None:
+    engine.started_at = time.time() - 40
+    async with running_gateway(engine) as gateway:
+        engine.health_status = 503
+        await gateway.becomes("loading")
+        engine.health_status = 200
+        await gateway.becomes("ready")
+        await engine.stop()
+        await gateway.becomes("unreachable")
+        assert (await gateway.report())["engines"][0]["start"]["usual_seconds"] is None
