@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.fakes.engine import EVENTS, FakeEngine, after_events, answer, hold
+from tests.fakes.engine import EVENTS, Call, FakeEngine, after_events, answer, hold
 from tests.fakes.gateway import (
     CHAT,
     STREAMED,
@@ -141,6 +141,41 @@ async def test_who_meets_a_refused_connection_waits_too(engine: FakeEngine) -> N
         await gateway.becomes("unreachable")
         await engine.start()
         assert [answered.status_code for answered in await asyncio.gather(*asked)] == [200] * 5
+        await assert_quiescent(gateway, engine)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_is_turned_away_by_an_engine_that_stops_waits_for_the_next(
+    engine: FakeEngine, *, stream: bool
+) -> None:
+    async def draining(call: Call) -> None:
+        engine.health_status = 503
+        call.whole(503, b'{"error":{"message":"stopping","type":"x","param":null,"code":503}}', {"retry-after": "10"})
+
+    async with running_gateway(engine, **ROOM, GATEWAY_PROBE_INTERVAL_SECONDS="60") as gateway:
+        engine.script = draining
+        turned_away = asyncio.create_task(gateway.chat(STREAMED if stream else CHAT))
+        await eventually(lambda: waiting(gateway) == 1)
+        await gateway.becomes("loading")
+        engine.script = answer
+        engine.health_status = 200
+        gateway.parts.upstreams.engines[0].attention.set()
+        assert (await turned_away).status_code == 200
+        assert len(engine.calls) == 2
+        await assert_quiescent(gateway, engine)
+
+
+async def test_who_is_turned_away_by_a_full_engine_is_told_so(engine: FakeEngine) -> None:
+    async def full(call: Call) -> None:
+        call.whole(503, b'{"error":{"message":"full","type":"x","param":null,"code":503}}', {"retry-after": "10"})
+
+    async with running_gateway(engine, **ROOM) as gateway:
+        engine.script = full
+        refused = await gateway.chat()
+        assert refused.status_code == 503
+        assert error_of(refused)["code"] == "overloaded"
+        assert refused.headers["retry-after"] == "10"
+        assert len(engine.calls) == 1
         await assert_quiescent(gateway, engine)
 
 

@@ -3,7 +3,7 @@
 * GatewayError
   + ClientError
     - InvalidRequest 400 · NotFound 404 · MethodNotAllowed 405
-    - RequestTimeout 408 · RequestTooLarge 413 · UnsupportedEncoding 415
+    - RequestTimeout 408 · RequestTooLarge 413 · UnsupportedEncoding 415 · HeadTooLarge 431
     - RefusedByEngine: the engine's own 4xx, status and body kept
   + ServerError
     - InternalError 500
@@ -123,6 +123,13 @@ class UnsupportedEncoding(ClientError):
     code = "unsupported_encoding"
 
 
+class HeadTooLarge(ClientError):
+    """The request's line and headers are larger than this gateway reads."""
+
+    status = 431
+    code = "head_too_large"
+
+
 class RefusedByEngine(ClientError):
     """The engine's own refusal: its status and body are kept."""
 
@@ -223,6 +230,10 @@ class UpstreamTimeout(ServerError):
     code = "upstream_timeout"
     outcome = Outcome.TIMEOUT
     outcome_mid_stream = Outcome.TIMEOUT
+
+    def __init__(self, message: str, *, retry_after: int | None = None) -> None:
+        # The OpenAI SDKs ask again on every 5xx, up to twice: what took too long would be generated three times.
+        super().__init__(message, retry_after=retry_after, headers={"x-should-retry": "false"})
 
 
 class ClientDisconnected(Exception):

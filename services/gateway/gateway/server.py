@@ -4,13 +4,14 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from http import HTTPStatus
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gateway.errors import InvalidRequest
+from gateway.errors import GatewayError, HeadTooLarge, InvalidRequest
 
 # Takes the next step of stopping and tells whether nothing is left to wait for.
 Drain = Callable[[], bool]
@@ -19,16 +20,41 @@ KEEP_ALIVE_SECONDS = 80
 # What is left after the drain is connections whose last bytes are on their way.
 LAST_BYTES_SECONDS = 3
 BACKLOG = 2048
+# nginx takes 32 KiB; what arrives in one read may be more.
+MAX_HEAD_BYTES = 65_536
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 by httptools; what is no HTTP gets the error shape too."""
+    """HTTP/1.1 by httptools; what is no HTTP, or has an endless head, gets the error shape too."""
+
+    _head_bytes: int | None = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, and refuse a head that grows beyond the limit: the parser would collect it without end."""
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self._refuse(HeadTooLarge(f"The request's headers are larger than {MAX_HEAD_BYTES} bytes."))
+
+    def on_message_begin(self) -> None:
+        """Begin to count a head's bytes."""
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Count no more: the body has its own limit."""
+        self._head_bytes = None
+        super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that cannot be read, and close."""
-        body = InvalidRequest(msg).encode()
+        self._refuse(InvalidRequest(msg))
+
+    def _refuse(self, error: GatewayError) -> None:
+        body = error.encode()
         head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode("ascii") + body)

@@ -4,6 +4,7 @@ This is the only module that sees the environment. A wrong or unknown `GATEWAY_*
 """
 
 import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 PREFIX = "GATEWAY_"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+# nginx cuts a silence of 3,600 s; whoever waits for an engine and then for its answer must have ours before that.
+LongestAnswer = Annotated[float, Field(gt=0, le=2_900, allow_inf_nan=False)]
+LongestQueue = Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)]
 
 
 class SettingsError(Exception):
@@ -43,15 +47,15 @@ class Settings(BaseModel):
     queue_size: int = Field(
         256, ge=0, le=100_000, description="Most requests that wait while no engine takes any; 0 refuses them at once."
     )
-    queue_timeout_seconds: Seconds = Field(
+    queue_timeout_seconds: LongestQueue = Field(
         120, description="Longest wait of such a request. Give it the time that an engine takes to start."
     )
     connect_timeout_seconds: Seconds = Field(3, description="Longest wait for a connection to an engine.")
-    first_token_timeout_seconds: Seconds = Field(
+    first_token_timeout_seconds: LongestAnswer = Field(
         120, description="Longest wait for the first token of a streamed answer. Raise it for long prompts."
     )
-    answer_timeout_seconds: Seconds = Field(600, description="Longest wait for an answer that is not streamed.")
-    idle_timeout_seconds: Seconds = Field(
+    answer_timeout_seconds: LongestAnswer = Field(600, description="Longest wait for an answer that is not streamed.")
+    idle_timeout_seconds: LongestAnswer = Field(
         60, description="Longest silence in the middle of a streamed answer, from the engine or towards the client."
     )
     heartbeat_seconds: Seconds = Field(
@@ -85,11 +89,12 @@ class Settings(BaseModel):
             raise ValueError("needs at least one base URL, such as http://127.0.0.1:8000")
         for upstream in value:
             address = _UPSTREAM.fullmatch(upstream)
-            if not address or int(address["port"] or 0) > _LAST_PORT:
+            if not address or int(address["port"] or 0) > _LAST_PORT or not _is_ipv6(address["ipv6"]):
                 raise ValueError(
                     f"{upstream!r} is no base URL; write http://host:port, https://host:port or dns://host:port"
                 )
-        if len(set(value)) < len(value):
+        places = {upstream.partition("://")[2].rstrip("/") for upstream in value}
+        if len(places) < len(value):
             raise ValueError("names the same engine twice; name each once")
         return tuple(upstream.rstrip("/") for upstream in value)
 
@@ -99,8 +104,19 @@ class Settings(BaseModel):
         return value.lower() if isinstance(value, str) else value
 
 
-_UPSTREAM = re.compile(r"(?:https?://|dns://)(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[1-9][0-9]{0,4}))?/?")
 _LAST_PORT = 65_535
+# A name as IDNA takes it; two addresses that differ in their scheme alone would be one engine with one label.
+_NAME = r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?"
+_UPSTREAM = re.compile(
+    rf"(?:https?://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})|dns://{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?/?"
+)
+
+
+def _is_ipv6(text: str | None) -> bool:
+    try:
+        return text is None or bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def load(environment: Mapping[str, str] | None = None) -> Settings:

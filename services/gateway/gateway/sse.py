@@ -10,13 +10,12 @@ from gateway.errors import GatewayError, UpstreamInvalidResponse
 
 # Two line feeds, so that readers that split on blank lines see it as a block of its own.
 HEARTBEAT = b": waiting\n\n"
-DONE_EVENT = b"data: [DONE]\n\n"
 # The largest events seen are a few KiB (logprobs of 20 tokens); beyond this it is no event stream.
 MAX_EVENT_BYTES = 1_048_576
 
-_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_LONGEST_BLANK_LINE = 4
-_DONE_LINE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\] *[\r\n]")
+# Line ends may be LF, CR LF or CR, and mixed.
+_BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
+_LONGEST_BLANK_LINE = 3
 
 
 class EventSplitter:
@@ -46,7 +45,7 @@ class EventSplitter:
 
 def _last_event_end(data: bytearray, start: int) -> int:
     """Return the offset behind the last blank line that ends after `start`, or -1."""
-    ends = [at + len(blank) for blank in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := data.rfind(blank, start)) >= 0]
+    ends = [at + len(blank) for blank in (b"\n\n", b"\n\r\n", b"\r\r") if (at := data.rfind(blank, start)) >= 0]
     return max(ends, default=-1)
 
 
@@ -63,13 +62,13 @@ def split_events(events: bytes) -> list[bytes]:
 
 def data_of(event: bytes) -> bytes:
     """Return the event's data lines joined as the specification says; empty for a comment."""
-    lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
+    lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line == b"data" or line.startswith(b"data:")]
     return b"\n".join(lines)
 
 
 def ends_stream(events: bytes) -> bool:
     """Tell whether a block of whole events holds the `[DONE]` mark."""
-    return events.endswith(DONE_EVENT) or (b"[DONE]" in events and bool(_DONE_LINE.search(events)))
+    return b"[DONE]" in events and any(data_of(event).rstrip(b" ") == b"[DONE]" for event in split_events(events))
 
 
 def waiting_comment(place: int, seconds_left: float | None) -> bytes:

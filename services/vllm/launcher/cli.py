@@ -13,6 +13,7 @@ from launcher import checkpoint as checkpoints
 from launcher import errors, preflight, weights
 from launcher import settings as settings_module
 from launcher.command import Command, with_caches
+from launcher.draining import Notice
 from launcher.settings import Settings
 from launcher.supervisor import Inbox, Limits, Outcome, healthy, run
 
@@ -60,7 +61,12 @@ def serve(settings: Settings, environment: Mapping[str, str]) -> int:
             log.info("%s", reason)
         log.info("checked in %.1f s; starting %s", time.monotonic() - begin, prepared.command)
         limits = Limits(settings.start_timeout_seconds, settings.shutdown_timeout_seconds)
-        outcome = run(prepared.command, inbox, limits, _health_address(settings))
+        notice = Notice()
+        notice.take_down()
+        try:
+            outcome = run(prepared.command, inbox, limits, _health_address(settings), before_stop=notice.put_up)
+        finally:
+            notice.take_down()
     return _conclude(settings, outcome, time.monotonic() - begin)
 
 

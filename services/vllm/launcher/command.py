@@ -1,17 +1,20 @@
 """The command line and the environment of the vLLM server."""
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher import draining
 from launcher.checkpoint import Checkpoint
 from launcher.installation import Installation
 from launcher.plan import Plan
 from launcher.settings import Settings, foreign
 
-# vLLM drains for this much less than the limit: tearing processes down takes a few seconds of its own.
+# vLLM drains for this much less than the limit: the notice and tearing processes down take a few seconds.
 _TEARDOWN_SECONDS = 5
+_PACKAGE_PARENT = str(Path(__file__).resolve().parents[1])
 _QUIET_PATHS = "/health,/metrics,/ping"
 # Everything that vLLM, torch, triton and flashinfer write outside /tmp, below one folder.
 _CACHES = {
@@ -63,6 +66,7 @@ def build(settings: Settings, plan: Plan, checkpoint: Checkpoint, installation: 
     optional = (
         ("--disable-fastapi-docs",),
         ("--disable-access-log-for-endpoints", _QUIET_PATHS),
+        ("--middleware", draining.MIDDLEWARE),
         ("--shutdown-timeout", str(max(0, settings.shutdown_timeout_seconds - _TEARDOWN_SECONDS))),
     )
     argv += [word for words in optional if installation.accepts(words[0]) for word in words]
@@ -81,6 +85,9 @@ def server_environment(settings: Settings, plan: Plan, environment: Mapping[str,
         **result,
         **plan.environment,
         "HF_HUB_OFFLINE": "1",
+        draining.VARIABLE: str(draining.Notice().path),
+        # Where vLLM finds the middleware.
+        "PYTHONPATH": os.pathsep.join(path for path in (_PACKAGE_PARENT, result.get("PYTHONPATH", "")) if path),
     }
 
 

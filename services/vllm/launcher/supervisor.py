@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -23,6 +24,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Helpers of an ended server (its shared-memory tracker) clean up on their own within this time.
 _STRAGGLERS_SECONDS = 2.0
 _POLL_SECONDS = 0.25
+# Between the notice and SIGTERM: who was let in just before it is tokenized and queued by then.
+_NOTICE_SECONDS = 1.0
 _PROBE_TIMEOUT_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -80,15 +83,22 @@ def _noted(_number: int, _frame: FrameType | None) -> None:
     """Only the wake-up descriptor matters; a handler must exist for it to be written."""
 
 
-def run(command: Command, inbox: Inbox, limits: Limits, health: tuple[str, int] | None = None) -> Outcome:
+def run(
+    command: Command,
+    inbox: Inbox,
+    limits: Limits,
+    health: tuple[str, int] | None = None,
+    before_stop: Callable[[], None] | None = None,
+) -> Outcome:
     """Run a command to its end, which is the end of its whole process group.
 
     `health` is the host and port whose /health tells that the start is over; without it there is no start limit.
-    A stop signal is passed on as SIGTERM; a second SIGINT, or the stop limit, kills the group.
+    A stop signal is passed on as SIGTERM; a second SIGINT, or the stop limit, kills the group. A healthy server is told
+    `before_stop`, and gets SIGTERM a second later.
     """
     child = _Child(command)
     try:
-        return _supervise(child, inbox, limits, health)
+        return _supervise(child, inbox, limits, health, before_stop)
     finally:
         child.end_group()
 
@@ -185,7 +195,13 @@ def _reap_group(group: int) -> None:
         return
 
 
-def _supervise(child: _Child, inbox: Inbox, limits: Limits, health: tuple[str, int] | None) -> Outcome:
+def _supervise(
+    child: _Child,
+    inbox: Inbox,
+    limits: Limits,
+    health: tuple[str, int] | None,
+    before_stop: Callable[[], None] | None,
+) -> Outcome:
     started = time.monotonic()
     starting = health is not None
     while True:
@@ -195,7 +211,7 @@ def _supervise(child: _Child, inbox: Inbox, limits: Limits, health: tuple[str, i
         if status is not None:
             return Outcome(status, stop)
         if stop is not None:
-            return _stop(child, inbox, limits, stop)
+            return _stop(child, inbox, limits, stop, None if starting else before_stop)
         elapsed = time.monotonic() - started
         if starting and health and healthy(*health):
             starting = False
@@ -204,16 +220,25 @@ def _supervise(child: _Child, inbox: Inbox, limits: Limits, health: tuple[str, i
             return Outcome(child.kill(), killed=True, late=True)
 
 
-def _stop(child: _Child, inbox: Inbox, limits: Limits, stop: signal.Signals) -> Outcome:
+def _stop(
+    child: _Child, inbox: Inbox, limits: Limits, stop: signal.Signals, before_stop: Callable[[], None] | None
+) -> Outcome:
     log.info("stopping on %s, within %.0f s", stop.name, limits.stop_seconds)
     deadline = time.monotonic() + limits.stop_seconds
-    child.ask_to_end()
+    ask_at = time.monotonic()
+    if before_stop is not None:
+        before_stop()
+        ask_at += _NOTICE_SECONDS
+    asked = False
     while (left := deadline - time.monotonic()) > 0:
-        received = inbox.wait(left)
+        until_asked = ask_at - time.monotonic()
+        if not asked and until_asked <= 0:
+            child.ask_to_end()
+            asked = True
         status = child.poll()
         if status is not None:
             return Outcome(status, stop)
-        if signal.SIGINT in received:
+        if signal.SIGINT in inbox.wait(left if asked else min(left, until_asked)):
             log.warning("second SIGINT")
             break
     return Outcome(child.kill(), stop, killed=True)

@@ -96,7 +96,13 @@ def installation() -> Callable[[str], Installation]:
         {
             *("--dtype", "--port", "--max-model-len", "--disable-fastapi-docs", "--shutdown-timeout"),
             *("--disable-access-log-for-endpoints", "--max-num-batched-tokens", "--enable-prefix-caching"),
-            *("--no-enable-prefix-caching", "--enable-expert-parallel", "--enable-moe-shared-loras", "-tp"),
+            *(
+                "--no-enable-prefix-caching",
+                "--enable-expert-parallel",
+                "--enable-moe-shared-loras",
+                "-tp",
+                "--middleware",
+            ),
             *("--compilation-config", "--stream-interval"),
         }
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from launcher import checkpoint as checkpoints
 from launcher.command import Command, build, server_environment, with_caches
+from launcher.draining import VARIABLE, Notice
 from launcher.hardware import Hardware
 from launcher.installation import Installation, read_flags
 from launcher.plan import make
@@ -41,6 +42,7 @@ def test_on_a_card(argv: Callable[..., tuple[str, ...]], model: Path) -> None:
     assert int(_value(words, "--kv-cache-memory-bytes")) > 1 << 30
     assert 0 < float(_value(words, "--gpu-memory-utilization")) < 0.5
     assert _value(words, "--shutdown-timeout") == "25"
+    assert _value(words, "--middleware") == "launcher.draining.Draining"
     assert "--disable-fastapi-docs" in words
     assert "--enforce-eager" not in words
 
@@ -98,6 +100,8 @@ def test_the_servers_environment(model: Path, machine: Machine) -> None:
     assert result["VLLM_LOGGING_LEVEL"] == "DEBUG"
     assert not [name for name in result if name.startswith("ENGINE_")]
     assert "VLLM_CPU_KVCACHE_SPACE" not in result
+    assert result[VARIABLE] == str(Notice().path)
+    assert (Path(result["PYTHONPATH"]) / "launcher/draining.py").is_file()
     assert "HF_HOME" not in result
 
 

@@ -105,7 +105,9 @@ def test_a_stop_signal_ends_the_child(start: Start, number: signal.Signals) -> N
     supervised = start("obedient")
     supervised.until("healthy after")
     supervised.process.send_signal(number)
-    assert f"Outcome(status=-15, stopped_by=<Signals.{number.name}" in supervised.finish()
+    text = supervised.finish()
+    assert f"Outcome(status=-15, stopped_by=<Signals.{number.name}" in text
+    assert text.index("stopping on") < text.index("notice is up") < text.index("Outcome")
     assert _all_gone(supervised.ids)
 
 
@@ -116,6 +118,7 @@ def test_the_child_is_obeyed_while_it_starts(start: Start) -> None:
     text = supervised.finish()
     assert "stopped_by=<Signals.SIGTERM" in text
     assert "killed=False" in text
+    assert "notice is up" not in text, "nobody is served yet"
 
 
 def test_a_child_that_ends_by_itself_is_told_from_one_that_was_stopped(start: Start) -> None:

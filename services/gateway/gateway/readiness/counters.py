@@ -1,11 +1,12 @@
 """The few figures of vLLM's own metrics that tell working from standing still."""
 
+import math
 import re
 from dataclasses import dataclass
 
 _SAMPLE = re.compile(
     rb"^(?:vllm:(num_requests_running|num_requests_waiting|prompt_tokens_total|generation_tokens_total)"
-    rb"|(process_start_time_seconds))(?:\{[^}\n]*\})? ([0-9.eE+-]+)",
+    rb"|(process_start_time_seconds))(?:\{.*\})? ([0-9.eE+-]+)",
     re.MULTILINE,
 )
 
@@ -33,6 +34,8 @@ def read_counters(exposition: bytes) -> Counters | None:
         try:
             value = float(sample[3])
         except ValueError:
+            continue
+        if not math.isfinite(value):
             continue
         if sample[1] is None:
             # Of several processes the youngest: its start is what made the engine new.

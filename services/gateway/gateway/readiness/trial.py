@@ -19,6 +19,9 @@ _OK = 200
 _SPECIAL_TOKEN = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<unk>|<pad>|<mask:\d+>")
 # A unit of up to eight characters, ten times in a row to the end of the text.
 _ENDLESS = re.compile(r"(.{1,8}?)\1{9,}$", re.DOTALL)
+# All that the pattern needs; on a long text its tries would take seconds.
+_ENDLESS_CHARACTERS = 80
+_NO_COMPLETION = "a generation held an event that is no chat completion"
 _REPLACEMENT = "\ufffd"
 
 
@@ -82,9 +85,12 @@ def _choice_in(data: bytes) -> tuple[str, str | None]:
         choices = event["choices"]
         if not choices:
             return "", None
-        return choices[0]["delta"].get("content") or "", choices[0].get("finish_reason")
+        text, reason = choices[0]["delta"].get("content") or "", choices[0].get("finish_reason")
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
-        raise TrialFault("a generation held an event that is no chat completion") from None
+        raise TrialFault(_NO_COMPLETION) from None
+    if not isinstance(text, str) or not isinstance(reason, str | None):
+        raise TrialFault(_NO_COMPLETION)
+    return text, reason
 
 
 def check_text(trial: Trial) -> None:
@@ -101,7 +107,7 @@ def check_text(trial: Trial) -> None:
         raise TrialFault("a generation's text held U+FFFD: broken characters")
     if _SPECIAL_TOKEN.search(text):
         raise TrialFault("a generation's text held special tokens")
-    if _ENDLESS.search(text):
+    if _ENDLESS.search(text[-_ENDLESS_CHARACTERS:]):
         raise TrialFault("a generation's text repeated itself without end")
 
 

@@ -83,6 +83,7 @@ class EngineWatch:
                 try:
                     await self._prove()
                     while True:
+                        self._engine.note_look()
                         await self._pause()
                         await self._look()
                 except _NotProved as fall:
@@ -91,6 +92,7 @@ class EngineWatch:
                     self._enter(fall.state, fall.reason)
                     self._drop_probe()
                     self._give_up_aborts(older_than_seconds=0)
+                    self._engine.note_look()
                     await self._pause()
         finally:
             self._drop_probe()

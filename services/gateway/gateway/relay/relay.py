@@ -17,6 +17,7 @@ from gateway.errors import (
     GatewayError,
     NotReady,
     Outcome,
+    Overloaded,
     UpstreamInvalidResponse,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -36,6 +37,8 @@ Admit = Callable[[Exchange, Callable[[int, float | None], Awaitable[None]]], Awa
 # A whole answer is held until it is complete, so that its status is still open: eight choices of long texts
 # with logprobs are some 30 MiB.
 MAX_ANSWER_BYTES = 67_108_864
+# A look takes a fraction of a second; an engine that leaves it unanswered for longer is dealt with as it is.
+LOOK_SECONDS = 5.0
 _OK = 200
 
 
@@ -108,6 +111,11 @@ class Relay:
                     return await self._ask(engine, job)
             except UpstreamUnavailable:
                 engine.note_connect_fault()
+            except Overloaded:
+                # It may have been told to stop, and let nobody in any more; then the request can wait for the next.
+                await engine.next_look(LOOK_SECONDS)
+                if engine.takes_requests:
+                    raise
 
     async def _ask(self, engine: Engine, job: _Job) -> None:
         job.exchange.engine = engine.label

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -71,6 +71,7 @@ class Engine:
         self.is_suspect = False
         # Set when something happened that readiness should look at before its next turn.
         self.attention = asyncio.Event()
+        self._looked_at = asyncio.Event()
         self._urls: dict[str, URL] = {}
 
     @property
@@ -108,3 +109,16 @@ class Engine:
         """Take no more requests until readiness has looked, which it is asked to do at once."""
         self.is_suspect = True
         self.attention.set()
+
+    async def next_look(self, timeout_seconds: float) -> None:
+        """Ask readiness to look, and return when it has; at the latest after `timeout_seconds`."""
+        looked_at = self._looked_at
+        self.attention.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await looked_at.wait()
+
+    def note_look(self) -> None:
+        """Tell those who wait for it that a look is over and the state tells what it found."""
+        self._looked_at.set()
+        self._looked_at = asyncio.Event()
