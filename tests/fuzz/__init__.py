@@ -1,0 +1,1 @@
+"""Inputs that nobody wrote down: made by schemathesis, hypothesis and atheris; `make fuzz` makes many more."""

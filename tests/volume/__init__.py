@@ -1,0 +1,1 @@
+"""The gateway under many streams, many cancels and large refusals: a small size as tests, the full one as programs."""
