@@ -18,25 +18,40 @@ status: setup ## What runs, and whether it answers
 	@$(PYTHON) -m ops status
 
 # --- Develop -----------------------------------------------------------------
-.PHONY: setup setup-tests test test-fast test-browser test-compose check format lock train-demo
+.PHONY: setup setup-node setup-tests test test-fast test-browser test-compose faults fuzz check bench format lock train-demo
 setup: ## Make .venv (quick when nothing changed)
 	@ops/setup.sh
+setup-node:
+	@ops/setup.sh node
 setup-tests:
 	@ops/setup.sh tests
 SLOW := engine or edge or stack or browser or compose
 test: setup-tests check test-fast ## Everything: checks, fast tests, real engine, browser, containers
 	$(PYTHON) -m pytest -m "$(SLOW)"
-test-fast: setup ## The tests that need no engine, no browser and no Docker
+test-fast: setup-node ## The tests that need no engine, no browser and no Docker
 	$(PYTHON) -m pytest -m "not ($(SLOW))"
 test-browser: setup-tests ## The chat page in a real browser
 	$(PYTHON) -m pytest -m browser
 test-compose: setup-tests ## The containers, built and started
 	$(PYTHON) -m pytest -m compose
+faults: setup ## Every fault of engine and client once, and what came of it (docs/faults.md)
+	@$(PYTHON) -m tests.fakes.lab native
+FUZZ_SECONDS ?= 60
+fuzz: setup ## Look long for inputs that break the gateway (some minutes); new ones go to .run/fuzz
+	$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz
+	for target in stream policy; do mkdir -p .run/fuzz/$$target; \
+	  .venv/bin/uv run --quiet --no-project --python $(PYTHON) --with-requirements tests/fuzz/requirements.txt \
+	    python -m tests.fuzz.guided $$target .run/fuzz/$$target tests/fuzz/corpus/$$target \
+	    -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.run/fuzz/ || exit 1; done
 check: setup ## Lint, types, import contracts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+bench: setup ## What the gateway costs: measure, draw, renew bench/README.md (3 minutes, on an idle machine)
+	$(PYTHON) -m bench.gateway.run
+	.venv/bin/uv run --quiet --no-project --python $(PYTHON) --with-requirements bench/requirements.txt python -m bench.gateway.plot
+	$(PYTHON) -m bench.gateway.report
 format: setup ## Put the code in form
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .

