@@ -28,11 +28,20 @@ class Answer:
     gives the connection back for the next request. Reads raise GatewayError.
     """
 
-    __slots__ = ("_engine", "_response")
+    __slots__ = ("_engine", "_lost", "_response")
 
     def __init__(self, response: aiohttp.ClientResponse, engine: Engine) -> None:
         self._response = response
         self._engine = engine
+        self._lost: asyncio.Future[None] | None = None
+        # None when a short body has arrived with its head: the connection is free again.
+        connection = response.connection
+        if connection is not None and connection.protocol is not None:
+            self._lost = connection.protocol.closed
+            if self._lost is None:
+                self._end_reading()
+            else:
+                self._lost.add_done_callback(self._end_reading)
 
     @property
     def status(self) -> int:
@@ -66,6 +75,11 @@ class Answer:
             chunk = await self._response.content.readany()
         except CLIENT_ERRORS as error:
             raise translate(error) from error
+        except RuntimeError as error:
+            # aiohttp's word for a connection that was lost a moment ago.
+            if self._lost is None or not self._lost.done():
+                raise
+            raise translate(aiohttp.ClientPayloadError()) from error
         if chunk:
             self._engine.chunks_received += 1
         return chunk
@@ -92,7 +106,17 @@ class Answer:
 
     def close(self) -> None:
         """End it: the connection is closed unless the body was read to its end."""
+        if self._lost is not None:
+            self._lost.remove_done_callback(self._end_reading)
         self._response.close()
+
+    def _end_reading(self, lost: asyncio.Future[None] | None = None) -> None:
+        """Fail the reads of a connection that is lost: aiohttp 3.14 forgets them when the body's framing is broken."""
+        if lost is not None and not lost.cancelled():
+            lost.exception()
+        content = self._response.content
+        if content.exception() is None and not content.is_eof():
+            content.set_exception(aiohttp.ClientPayloadError())
 
     def __enter__(self) -> Self:
         return self
