@@ -1,6 +1,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
+# Bytecode is written once, not compiled anew by each of the hundreds of processes that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## Show these lines
@@ -29,7 +31,7 @@ SLOW := engine or edge or stack or browser or compose
 test: setup-tests check test-fast ## Everything: checks, fast tests, real engine, browser, containers
 	$(PYTHON) -m pytest -m "$(SLOW)"
 test-fast: setup-node ## The tests that need no engine, no browser and no Docker
-	$(PYTHON) -m pytest -m "not ($(SLOW))"
+	$(PYTHON) -m pytest -m "not ($(SLOW))" -n auto --maxprocesses 4 --dist worksteal
 test-browser: setup-tests ## The chat page in a real browser
 	$(PYTHON) -m pytest -m browser
 test-compose: setup-tests ## The containers, built and started

@@ -63,7 +63,7 @@ base() {
   # pip brings uv, by the lock's own hashes; uv brings the rest, ten times as fast.
   awk '/^uv==/ {on = 1} on {print; if (!/\\$/) exit}' requirements-dev.txt >.venv/uv.txt
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
-  VIRTUAL_ENV=.venv .venv/bin/uv pip sync --quiet --require-hashes requirements-dev.txt
+  VIRTUAL_ENV=.venv .venv/bin/uv pip sync --quiet --compile-bytecode --require-hashes requirements-dev.txt
   importable .venv "$PWD" "$PWD/services/gateway" "$PWD/services/chat-ui" "$PWD/services/vllm"
   echo "$key" >.venv/.stamp
 }

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.fakes.engine import Call, FakeEngine, after_events, answer, hold
+from tests.fakes.engine import Call, FakeEngine, after_events, hold
 from tests.fakes.gateway import CHAT, STREAMED, RawClient, RunningGateway, assert_quiescent, eventually, running_gateway
 
 WAYS_TO_LEAVE = {"fin": RawClient.close, "reset": RawClient.reset}
@@ -109,23 +109,3 @@ async def test_client_that_takes_nothing_is_let_go(engine: FakeEngine) -> None:
         assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="disconnected") == 1
         client.reset()
         await assert_quiescent(gateway, engine)
-
-
-async def test_many_cancels_leave_no_slot_socket_or_task(engine: FakeEngine, gateway: RunningGateway) -> None:
-    async def cancel(number: int) -> None:
-        client = await gateway.raw(STREAMED if number % 2 else CHAT)
-        if number % 5:
-            await client.reader.read(1) if number % 2 else await asyncio.sleep(0.002 * (number % 7))
-        client.reset() if number % 3 else client.close()
-
-    tasks_before = len(asyncio.all_tasks())
-    engine.script = lambda call: after_events(1, hold)(call) if call.json.get("stream") else hold(call)
-    for start in range(0, 300, 50):
-        await asyncio.gather(*(cancel(start + number) for number in range(50)))
-    await eventually(lambda: not len(gateway.parts.in_flight))
-    await eventually(lambda: engine.running == 0)
-    await assert_quiescent(gateway, engine)
-    engine.script = answer
-    for _ in range(10):
-        assert (await gateway.chat()).status_code == 200
-    await eventually(lambda: len(asyncio.all_tasks()) <= tasks_before + 4)

@@ -1,19 +1,11 @@
 """The engine's stream breaks: one error event says so, and no [DONE] is made up."""
 
-import asyncio
-
 import openai
 import pytest
 
 from tests.fakes.engine import EVENTS, Call, FakeEngine, after_events
 from tests.fakes.gateway import STREAMED, RunningGateway, assert_quiescent, events_in, eventually, last_error
-
-
-async def reset(call: Call) -> None:
-    # A reset may overtake bytes that the peer has not read yet; they must be through before.
-    await asyncio.sleep(0.05)
-    call.reset()
-
+from tests.fakes.scripts import reset
 
 CUTS = {"reset": reset, "fin": Call.fin, "clean end without [DONE]": Call.end}
 
@@ -26,6 +18,19 @@ async def test_cut_stream_ends_with_one_error_event(engine: FakeEngine, gateway:
     assert events_in(response.content)[:-1] == EVENTS[:3]
     last_error(response.content)
     assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="truncated") == 1
+    await assert_quiescent(gateway, engine)
+
+
+async def test_cut_stream_is_one_calm_line_in_the_log(
+    engine: FakeEngine, gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    engine.script = after_events(3, Call.fin)
+    response = await gateway.chat(STREAMED)
+    about = [record for record in caplog.records if record.__dict__.get("fields", {}).get("outcome") == "truncated"]
+    assert [record.__dict__["fields"]["request_id"] for record in about] == [response.headers["x-request-id"]]
+    assert [record.message for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
+    assert [record for record in caplog.records if record.exc_info] == []
     await assert_quiescent(gateway, engine)
 
 

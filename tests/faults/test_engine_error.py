@@ -1,26 +1,15 @@
 """What the engine refuses keeps its status and body in both modes; what it breaks becomes an honest 5xx."""
 
 import json
-from typing import Any
 
 import openai
 import pytest
 
 from tests.fakes.engine import DONE, EVENTS, Call, FakeEngine, answer
 from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, assert_quiescent, error_of
+from tests.fakes.scripts import refusing, words
 
 BOTH_MODES = (STREAMED, CHAT)
-
-
-def refusing(status: int, body: bytes, headers: dict[str, str] | None = None) -> Any:
-    async def script(call: Call) -> None:
-        call.whole(status, body, headers)
-
-    return script
-
-
-def words(status: int) -> bytes:
-    return json.dumps({"error": {"message": f"模型 {status}", "type": "X", "param": "m", "code": status}}).encode()
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 429])

@@ -9,20 +9,7 @@ from gateway import sse
 
 from tests.fakes.engine import DONE, EVENTS, Call, FakeEngine, completion, event
 from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, assert_quiescent, error_of, last_error
-
-
-def sending(data: bytes, sizes: Any, content_type: str = "text/event-stream") -> Any:
-    async def script(call: Call) -> None:
-        call.head(headers={"content-type": content_type})
-        start = 0
-        while start < len(data):
-            size = sizes()
-            call.chunk(data[start : start + size])
-            start += size
-        call.end()
-
-    return script
-
+from tests.fakes.scripts import sending
 
 ODD_STREAMS = {
     "vLLM's own": b"".join([*EVENTS, DONE]),

@@ -4,35 +4,14 @@ import json
 
 import pytest
 
-from tests.fakes.engine import DONE, Call, FakeEngine, Script, answer, event, hold
+from tests.fakes.engine import Call, FakeEngine, Script, answer, hold
 from tests.fakes.gateway import assert_quiescent, error_of, eventually, first_token, running_gateway
+from tests.fakes.lab.modes import UNSOUND
 
 
-def saying(*events: bytes) -> Script:
-    async def script(call: Call) -> None:
-        call.stream_head()
-        for part in [*events, DONE]:
-            call.chunk(part)
-        call.end()
-
-    return script
-
-
-STOP = event(finish_reason="stop")
-LENGTH = event(finish_reason="length")
-
-UNSOUND = {
-    "empty": saying(STOP),
-    "U+FFFD": saying(event("a\ufffdb"), STOP),
-    "special tokens": saying(event("Hi<|end_of_sentence|>"), STOP),
-    "repeated itself": saying(event("ha" * 40), LENGTH),
-    "without a finish reason": saying(event("Hi")),
-    "no chat completion": saying(b"data: {}\n\n"),
-    "error of the engine's own": saying(b'data: {"error":{"message":"x"}}\n\n'),
-}
-
-
-@pytest.mark.parametrize(("fault", "script"), UNSOUND.items(), ids=UNSOUND.keys())
+@pytest.mark.parametrize(
+    ("fault", "script"), [(words, script) for words, (_, _, script) in UNSOUND.items()], ids=UNSOUND.keys()
+)
 async def test_unsound_text_is_not_ready_and_named(engine: FakeEngine, fault: str, script: Script) -> None:
     engine.trial_script = script
     async with running_gateway(engine, wait=False) as gateway:

@@ -148,5 +148,5 @@ def test_any_name_of_a_model_leaves_the_figures_readable(name: str, figure: int)
     | st.sampled_from(["٣", "²", "1.5", "+5", " 5", "Wed, 21 Oct 2015 07:28:00 GMT"])
 )
 def test_any_retry_after_is_seconds_or_nothing(value: str) -> None:
-    seconds = Answer(cast("Any", SimpleNamespace(headers={"Retry-After": value})), ENGINE).retry_after
+    seconds = Answer(cast("Any", SimpleNamespace(headers={"Retry-After": value}, connection=None)), ENGINE).retry_after
     assert seconds is None or (0 <= seconds <= 9999 and int(value) == seconds)

@@ -42,6 +42,9 @@ class Answer:
                 self._end_reading()
             else:
                 self._lost.add_done_callback(self._end_reading)
+                # One future for all the answers of a connection; somebody must take its exception, only once.
+                self._lost.remove_done_callback(_take_exception)
+                self._lost.add_done_callback(_take_exception)
 
     @property
     def status(self) -> int:
@@ -110,10 +113,8 @@ class Answer:
             self._lost.remove_done_callback(self._end_reading)
         self._response.close()
 
-    def _end_reading(self, lost: asyncio.Future[None] | None = None) -> None:
+    def _end_reading(self, _lost: asyncio.Future[None] | None = None) -> None:
         """Fail the reads of a connection that is lost: aiohttp 3.14 forgets them when the body's framing is broken."""
-        if lost is not None and not lost.cancelled():
-            lost.exception()
         content = self._response.content
         if content.exception() is None and not content.is_eof():
             content.set_exception(aiohttp.ClientPayloadError())
@@ -125,6 +126,12 @@ class Answer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _take_exception(lost: asyncio.Future[None]) -> None:
+    """Take note of why a connection was lost: asyncio would log an exception that nobody has asked for."""
+    if not lost.cancelled():
+        lost.exception()
 
 
 class EngineClient:
@@ -178,6 +185,9 @@ class EngineClient:
                 self._session.get(engine.url(path), allow_redirects=False) as response,
             ):
                 return response.status, await response.content.read(limit_bytes)
+        except aiohttp.ConnectionTimeoutError as error:
+            # It is a TimeoutError too, but an engine that takes no connection is not just slow.
+            raise translate(error) from error
         except TimeoutError as error:
             raise UpstreamTimeout(f"The engine did not answer {path} in {timeout_seconds:g} s.") from error
         except CLIENT_ERRORS as error:
