@@ -66,6 +66,8 @@ lock: setup ## Resolve the dependencies anew
 	for service in gateway chat-ui; do \
 	  $(COMPILE) --universal --python-version 3.11 -c <(grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+' requirements-dev.txt) \
 	    services/$$service/pyproject.toml -o services/$$service/requirements.txt || exit 1; done
+	for folder in bench tests/fuzz tests/clients/node; do \
+	  $(COMPILE) --universal --python-version 3.11 $$folder/requirements.in -o $$folder/requirements.txt || exit 1; done
 	set -o pipefail; cd services/vllm && ../../$(COMPILE) --python-version 3.11 --no-emit-find-links --override overrides-cpu.txt requirements-cpu.in \
 	  | awk '/^[^ ]/ {skip = /^torch==/} !skip' >requirements-cpu.new && mv requirements-cpu.new requirements-cpu.txt
 
