@@ -1,14 +1,15 @@
 """What the gateway refuses itself: quickly, by name, in one shape, without a word to the engine."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 import pytest
 from gateway.errors import GatewayError
 
-from tests.fakes.engine import FakeEngine, hold
-from tests.fakes.gateway import CHAT, RunningGateway, assert_quiescent, error_of, eventually, running_gateway
+from tests.fakes.engine import EVENTS, FakeEngine, after_events, hold
+from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, assert_quiescent, error_of, eventually, running_gateway
 
 DEEP = b'{"messages":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
 STOPS = json.dumps({**CHAT, "stop": ["a"] * 500_000}).encode()
@@ -151,6 +152,54 @@ async def test_endless_head_is_431_and_closed(gateway: RunningGateway, engine: F
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "head_too_large"
     await asyncio.gather(sending, return_exceptions=True)
     writer.transport.abort()
+    await assert_quiescent(gateway, engine)
+
+
+async def test_many_small_requests_in_one_read_are_all_answered(gateway: RunningGateway) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    number = 3_000
+    writer.write(b"GET /livez HTTP/1.1\r\nhost: gateway\r\n\r\n" * number)
+    for _ in range(number):
+        assert (await asyncio.wait_for(reader.readuntil(b"alive\n"), 5)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+async def test_one_header_beyond_the_limit_is_431(gateway: RunningGateway) -> None:
+    refused = await gateway.client.get("/livez", headers={"cookie": "x" * 70_000})
+    assert refused.status_code == 431
+    assert error_of(refused)["code"] == "head_too_large"
+
+
+async def test_endless_trailers_are_cut(gateway: RunningGateway, engine: FakeEngine) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+
+    async def go_on() -> None:
+        for _ in range(2_000):
+            writer.write(b"x: y\r\n" * 1_000)
+            await writer.drain()
+
+    sending = asyncio.create_task(go_on())
+    with contextlib.suppress(ConnectionResetError):
+        await asyncio.wait_for(reader.read(), 5)
+    await asyncio.gather(sending, return_exceptions=True)
+    assert sending.exception() is not None, "the gateway has read them all"
+    writer.transport.abort()
+    await eventually(lambda: not len(gateway.parts.in_flight))
+    await assert_quiescent(gateway, engine)
+
+
+async def test_nothing_is_written_into_a_running_answer(gateway: RunningGateway, engine: FakeEngine) -> None:
+    engine.script = after_events(2, hold)
+    client = await gateway.raw(STREAMED)
+    await client.reader.readuntil(EVENTS[1])
+    client.writer.write(b"GET /livez HTTP/1.1\r\nx: " + b"y" * 200_000)
+    rest = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := await asyncio.wait_for(client.reader.read(65_536), 5):
+            rest += piece
+    assert b"HTTP/1.1" not in rest
+    client.close()
     await assert_quiescent(gateway, engine)
 
 

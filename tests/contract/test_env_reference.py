@@ -19,6 +19,8 @@ SERVICES: dict[str, tuple[str, type[BaseModel]]] = {
     "chat-ui": ("CHAT_UI_", ChatUiSettings),
 }
 # What compose fixes for its own network, and the operator's own names.
+# Compose unsets in the container what is not set outside, the image's own ENV included: these repeat it.
+OF_THE_IMAGE = {"ENGINE_CACHE_DIR": "/cache", "GATEWAY_STATE_DIR": "/state"}
 FIXED = {"vllm": {"HOST", "PORT"}, "gateway": {"HOST", "PORT"}, "chat-ui": {"HOST", "PORT", "GATEWAY_URL"}}
 
 
@@ -66,9 +68,18 @@ def test_compose_hands_each_service_all_of_its_settings(service: str) -> None:
     passed = {name for name in environment if name.startswith(prefix)}
     assert passed == {prefix + name.upper() for name in settings.model_fields}
     free = {name for name, value in environment.items() if value is None}
-    assert free == passed - {prefix + name for name in FIXED[service]} - {"GATEWAY_UPSTREAMS"} | {
-        name for name in free if not name.startswith(prefix)
-    }
+    fixed = {prefix + name for name in FIXED[service]} | {"GATEWAY_UPSTREAMS"} | OF_THE_IMAGE.keys()
+    assert free == passed - fixed | {name for name in free if not name.startswith(prefix)}
+
+
+@pytest.mark.parametrize("service", ["services/vllm", "services/gateway", "services/chat-ui", "nginx"])
+def test_no_variable_of_an_image_is_unset_by_compose(service: str) -> None:
+    dockerfile = (ROOT / service / "Dockerfile").read_text(encoding="utf-8")
+    last_stage = dockerfile[dockerfile.rindex("\nFROM ") :]
+    own = set(re.findall(r"(?:^ENV|^   ) ([A-Z_]+)=", last_stage, flags=re.MULTILINE))
+    assert own
+    environment = compose()["services"][service.rpartition("/")[2]]["environment"]
+    assert [name for name in own if name in environment and environment[name] is None] == []
 
 
 @pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.cpu.yml"])
@@ -76,7 +87,9 @@ def test_every_variable_in_compose_is_documented_with_its_default(file: str) -> 
     documented = reference()
     for name, default in re.findall(r"\$\{([A-Z0-9_]+)(?::-([^}]*))?\}", json.dumps(compose(file))):
         assert name in documented, name
-        if not name.startswith("GATEWAY_"):
+        if name in OF_THE_IMAGE:
+            assert default == OF_THE_IMAGE[name]
+        elif not name.startswith("GATEWAY_"):
             assert documented[name] == default, name
 
 

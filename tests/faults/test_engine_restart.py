@@ -1,13 +1,17 @@
 """An engine that is away: who comes meanwhile waits, in order and within bounds; nobody is lost in silence."""
 
 import asyncio
+import json
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+from gateway.errors import UpstreamUnavailable
+from gateway.readiness.starts import FILE_NAME
 
 from tests.fakes.engine import EVENTS, Call, FakeEngine, after_events, answer, hold
 from tests.fakes.gateway import (
@@ -224,27 +228,106 @@ async def test_crash_under_20_open_and_50_arriving_loses_none_silently(engine: F
         await assert_quiescent(gateway, engine)
 
 
+def starts_known(folder: Path) -> list[float]:
+    """Return the starts in the file, oldest first."""
+    [starts] = json.loads((folder / FILE_NAME).read_text())["starts"].values()
+    return list(starts)
+
+
 async def test_start_is_timed_told_and_remembered(away: FakeEngine, tmp_path: Path) -> None:
-    settings = {"GATEWAY_STATE_DIR": str(tmp_path), **ROOM}
-    async with running_gateway(away, wait=False, **settings) as gateway:
+    known = {"version": 1, "starts": {f"127.0.0.1:{away.port}": [40.0, 50.0]}}
+    (tmp_path / FILE_NAME).write_text(json.dumps(known))
+    async with running_gateway(away, wait=False, GATEWAY_STATE_DIR=str(tmp_path), **ROOM) as gateway:
         await eventually(lambda: gateway.parts.upstreams.engines[0].start is not None)
-        start = (await gateway.report())["engines"][0]["start"]
-        assert start["usual_seconds"] is None
-        assert start["seconds_left"] is None
-        away.started_at = time.time() - 40
+        report = await gateway.report()
+        assert 30 < report["seconds_left"] <= 45
+        assert report["engines"][0]["start"]["usual_seconds"] == 45
+        # A refusal tells the same.
+        assert 30 < int((await gateway.client.get("/readyz")).headers["retry-after"]) <= 45
+        away.started_at = time.time()
         await away.start()
         await gateway.becomes("ready")
         assert (await gateway.report())["engines"][0]["start"] is None
-        await away.stop()
+    *before, learned = starts_known(tmp_path)
+    assert before == [40, 50]
+    assert 0 < learned < 10
+
+
+async def test_engine_that_was_only_out_of_reach_has_not_started(away: FakeEngine, tmp_path: Path) -> None:
+    away.started_at = time.time() - 3 * 3600
+    async with running_gateway(away, wait=False, GATEWAY_STATE_DIR=str(tmp_path), **ROOM) as gateway:
         await gateway.becomes("unreachable")
-        report = await gateway.report()
-        assert 38 < report["seconds_left"] < 50
-        assert report["engines"][0]["start"]["usual_seconds"] >= 40
-        # A refusal tells the same.
-        assert 38 < int((await gateway.client.get("/readyz")).headers["retry-after"]) <= 50
-    async with running_gateway(away, wait=False, **settings) as later:
-        await eventually(lambda: later.parts.upstreams.engines[0].start is not None)
-        assert (await later.report())["engines"][0]["start"]["usual_seconds"] >= 40
+        await eventually(lambda: gateway.parts.upstreams.engines[0].start is not None)
+        await away.start()
+        await gateway.becomes("ready")
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+async def test_folder_that_hangs_does_not_blind_the_gateway(
+    away: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("gateway.readiness.starts._replace", lambda *_: released.wait(10))
+    async with running_gateway(away, wait=False, GATEWAY_STATE_DIR=str(tmp_path), **ROOM) as gateway:
+        await eventually(lambda: gateway.parts.upstreams.engines[0].start is not None)
+        away.started_at = time.time()
+        await away.start()
+        await gateway.becomes("ready")
+        away.health_status = 503
+        await gateway.becomes("loading")
+        released.set()
+
+
+async def test_refusal_after_a_comment_is_one_event_and_counted_as_what_it_is(away: FakeEngine) -> None:
+    async def refuse(call: Call) -> None:
+        body = json.dumps({"error": {"message": "no", "type": "x", "param": None, "code": 400}}, indent=2)
+        call.whole(400, body.encode())
+
+    away.script = refuse
+    async with running_gateway(away, wait=False, **ROOM, GATEWAY_HEARTBEAT_SECONDS="0.05") as gateway:
+        client = await gateway.raw(STREAMED)
+        await client.reader.readuntil(b": waiting place=1\n\n")
+        await away.start()
+        event = await client.reader.readuntil(b"\n\n")
+        while event.startswith(b":") or b": waiting" in event:
+            event = await client.reader.readuntil(b"\n\n")
+        assert json.loads(event.partition(b"data: ")[2])["error"]["message"] == "no"
+        await eventually(lambda: not len(gateway.parts.in_flight))
+        assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="client_error") == 1
+        client.close()
+        await assert_quiescent(gateway, away)
+
+
+async def test_time_of_waiting_is_told_as_such(away: FakeEngine) -> None:
+    async with running_gateway(away, wait=False, **ROOM, GATEWAY_HEARTBEAT_SECONDS="0.2") as gateway:
+        client = await gateway.raw(STREAMED)
+        head = await client.head()
+        queue, gateway_time = (float(head.partition(f"{part};dur=")[2].split(",")[0]) for part in ("queue", "gateway"))
+        assert queue > 150
+        assert gateway_time < 150
+        client.close()
+        await away.start()
+        await gateway.becomes("ready")
+        await assert_quiescent(gateway, away)
+
+
+async def test_engines_that_look_sound_and_take_no_connection_hold_nobody_for_ever(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = {"GATEWAY_QUEUE_SIZE": "9", "GATEWAY_QUEUE_TIMEOUT_SECONDS": "0.5"}
+    async with FakeEngine() as other, running_gateway(engine, other, **room) as gateway:
+
+        async def refuse(*_: object) -> None:
+            await asyncio.sleep(0.02)
+            raise UpstreamUnavailable("refused")
+
+        monkeypatch.setattr(gateway.parts.client, "post", refuse)
+        refused = await asyncio.wait_for(gateway.chat(), 5)
+        assert refused.status_code == 503
+        assert error_of(refused)["code"] == "not_ready"
+        monkeypatch.undo()
+        await eventually(lambda: gateway.parts.upstreams.ready)
+        await assert_quiescent(gateway, engine, other)
 
 
 async def test_engine_that_only_denied_its_health_has_not_started(engine: FakeEngine) -> None:

@@ -48,6 +48,7 @@ class GatewayError(Exception):
     type: ClassVar[str] = "server_error"
     code: ClassVar[str] = "internal_error"
     outcome: ClassVar[Outcome] = Outcome.INTERNAL_ERROR
+    # Once the engine's first event has been passed on.
     outcome_mid_stream: ClassVar[Outcome] = Outcome.TRUNCATED
 
     def __init__(
@@ -196,7 +197,6 @@ class NotReady(ServerError):
     status = 503
     code = "not_ready"
     outcome = Outcome.NOT_READY
-    outcome_mid_stream = Outcome.NOT_READY
 
 
 class ShuttingDown(ServerError):
@@ -205,6 +205,9 @@ class ShuttingDown(ServerError):
     status = 503
     code = "shutting_down"
     outcome = Outcome.NOT_READY
+
+    def __init__(self) -> None:
+        super().__init__("The gateway is being restarted. Try again in a few seconds.", retry_after=RETRY_AFTER_SECONDS)
 
 
 class UpstreamUnavailable(ServerError):

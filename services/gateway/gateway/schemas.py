@@ -1,5 +1,6 @@
 """The shapes that several modules share: one request's record, and what the probes report."""
 
+import time
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
@@ -40,8 +41,15 @@ class Exchange:
 
     @property
     def queued_seconds(self) -> float:
-        """How long it waited for an engine; 0.0 if it did not, or still does."""
-        return max(0.0, self.queue_left_at - self.queue_entered_at)
+        """How long it has waited for an engine, attempts in vain included; 0.0 if it did not."""
+        if not self.queue_entered_at:
+            return 0.0
+        return (self.queue_left_at or time.perf_counter()) - self.queue_entered_at
+
+    def note_failed_attempt(self) -> None:
+        """Count the time of an attempt that no engine has answered as waiting for one."""
+        self.queue_entered_at = self.queue_entered_at or self.engine_called_at
+        self.engine_called_at = 0.0
 
 
 _EXCHANGE = "gateway.exchange"

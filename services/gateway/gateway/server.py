@@ -20,38 +20,69 @@ KEEP_ALIVE_SECONDS = 80
 # What is left after the drain is connections whose last bytes are on their way.
 LAST_BYTES_SECONDS = 3
 BACKLOG = 2048
-# nginx takes 32 KiB; what arrives in one read may be more.
+# nginx takes 32 KiB.
 MAX_HEAD_BYTES = 65_536
+_TOO_LARGE = f"The request's headers are larger than {MAX_HEAD_BYTES} bytes."
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 by httptools; what is no HTTP, or has an endless head, gets the error shape too."""
+    """HTTP/1.1 by httptools; what is no HTTP, or has an endless head, gets the error shape too.
 
-    _head_bytes: int | None = 0
+    The parser collects a line for as long as it grows, so both are bounded: the target and the headers (trailers
+    too) of a request, and what arrives without completing any of them.
+    """
+
+    _head_bytes = 0
+    _unread_bytes = 0
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and refuse a head that grows beyond the limit: the parser would collect it without end."""
+        """Read on; refuse what completes nothing and grows beyond the limit."""
+        self._unread_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self._refuse(HeadTooLarge(f"The request's headers are larger than {MAX_HEAD_BYTES} bytes."))
+        if self._unread_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self._refuse(HeadTooLarge(_TOO_LARGE))
 
     def on_message_begin(self) -> None:
         """Begin to count a head's bytes."""
-        self._head_bytes = 0
+        self._head_bytes = self._unread_bytes = 0
         super().on_message_begin()
 
-    def on_headers_complete(self) -> None:
-        """Count no more: the body has its own limit."""
-        self._head_bytes = None
-        super().on_headers_complete()
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the target."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header or a trailer."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, which has its own limit."""
+        self._unread_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._unread_bytes = 0
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that cannot be read, and close."""
-        self._refuse(InvalidRequest(msg))
+        self._refuse(HeadTooLarge(_TOO_LARGE) if self._head_bytes > MAX_HEAD_BYTES else InvalidRequest(msg))
+
+    def _count(self, size: int) -> None:
+        self._unread_bytes = 0
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            # Ends the parser; `send_400_response` follows.
+            raise HeadTooLarge(_TOO_LARGE)
 
     def _refuse(self, error: GatewayError) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            # An answer to an earlier request is on its way; nothing else may be written into it.
+            self.transport.close()
+            return
         body = error.encode()
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"

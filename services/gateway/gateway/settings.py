@@ -45,7 +45,7 @@ class Settings(BaseModel):
     )
     max_choices: int = Field(8, ge=1, le=128, description="Largest n and best_of, and most prompts a request.")
     queue_size: int = Field(
-        256, ge=0, le=100_000, description="Most requests that wait while no engine takes any; 0 refuses them at once."
+        256, ge=0, le=10_000, description="Most requests that wait while no engine takes any; 0 refuses them at once."
     )
     queue_timeout_seconds: LongestQueue = Field(
         120, description="Longest wait of such a request. Give it the time that an engine takes to start."

@@ -6,6 +6,8 @@ returned, and an event that the engine did not finish is never shown.
 
 import re
 
+import orjson
+
 from gateway.errors import GatewayError, UpstreamInvalidResponse
 
 # Two line feeds, so that readers that split on blank lines see it as a block of its own.
@@ -79,4 +81,5 @@ def waiting_comment(place: int, seconds_left: float | None) -> bytes:
 
 def error_event(error: GatewayError) -> bytes:
     """Return the one event that ends a broken stream; clients raise it as an error."""
-    return b"data: " + error.encode() + b"\n\n"
+    # An engine may write its body in several lines; an event's data would end with the first.
+    return b"data: " + orjson.dumps(orjson.loads(error.encode())) + b"\n\n"

@@ -61,12 +61,9 @@ def serve(settings: Settings, environment: Mapping[str, str]) -> int:
             log.info("%s", reason)
         log.info("checked in %.1f s; starting %s", time.monotonic() - begin, prepared.command)
         limits = Limits(settings.start_timeout_seconds, settings.shutdown_timeout_seconds)
-        notice = Notice()
-        notice.take_down()
-        try:
-            outcome = run(prepared.command, inbox, limits, _health_address(settings), before_stop=notice.put_up)
-        finally:
-            notice.take_down()
+        with Notice() as notice:
+            command = notice.known_to(prepared.command)
+            outcome = run(command, inbox, limits, _health_address(settings), before_stop=notice.put_up)
     return _conclude(settings, outcome, time.monotonic() - begin)
 
 

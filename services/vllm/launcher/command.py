@@ -85,7 +85,6 @@ def server_environment(settings: Settings, plan: Plan, environment: Mapping[str,
         **result,
         **plan.environment,
         "HF_HUB_OFFLINE": "1",
-        draining.VARIABLE: str(draining.Notice().path),
         # Where vLLM finds the middleware.
         "PYTHONPATH": os.pathsep.join(path for path in (_PACKAGE_PARENT, result.get("PYTHONPATH", "")) if path),
     }

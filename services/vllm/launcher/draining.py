@@ -10,10 +10,16 @@ import json
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from launcher.settings import process_environment
+
+if TYPE_CHECKING:
+    # vLLM's process imports this module, and needs no more of the launcher.
+    from launcher.command import Command
 
 # Names the file for the process in which the middleware runs.
 VARIABLE = "LAUNCHER_DRAIN_NOTICE"
@@ -38,18 +44,25 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Notice:
-    """The file whose presence says that the server is about to be stopped; one for each launcher process."""
+    """The file whose presence says that the server is about to be stopped, in a folder that is ours alone."""
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.gettempdir()) / f"launcher-{os.getpid()}.draining"
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="launcher-")
+        self.path = Path(self._folder.name) / "draining"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+    def known_to(self, command: "Command") -> "Command":
+        """Return the command of a server that will look for the notice."""
+        return replace(command, environment={**command.environment, VARIABLE: str(self.path)})
 
     def put_up(self) -> None:
         """From here on the server lets nobody new in."""
         self.path.touch()
-
-    def take_down(self) -> None:
-        """Forget it; also one that an earlier process of the same number has left."""
-        self.path.unlink(missing_ok=True)
 
 
 class Draining:

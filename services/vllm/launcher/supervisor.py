@@ -227,8 +227,11 @@ def _stop(
     deadline = time.monotonic() + limits.stop_seconds
     ask_at = time.monotonic()
     if before_stop is not None:
-        before_stop()
-        ask_at += _NOTICE_SECONDS
+        try:
+            before_stop()
+        except OSError:
+            log.exception("no notice before the stop; requests of the last second may fail")
+        ask_at += min(_NOTICE_SECONDS, limits.stop_seconds / 2)
     asked = False
     while (left := deadline - time.monotonic()) > 0:
         until_asked = ask_at - time.monotonic()

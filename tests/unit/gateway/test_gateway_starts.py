@@ -1,5 +1,6 @@
 """What is learned from earlier starts: the median of the last few, kept in a file that may be broken or unwritable."""
 
+import asyncio
 import logging
 import os
 import time
@@ -16,29 +17,54 @@ async def test_usual_is_the_median_of_the_last_starts(tmp_path: Path) -> None:
     starts.load()
     assert starts.usual_seconds("vllm:8000") is None
     for seconds in (1200.0, 900.0, 60.0, 62.0, 58.0, 61.0, 59.0):
-        await starts.remember("vllm:8000", seconds)
+        starts.remember("vllm:8000", seconds)
     assert starts.usual_seconds("vllm:8000") == 60.0
     assert starts.usual_seconds("other:8000") is None
 
 
 async def test_what_was_learned_outlives_the_process(tmp_path: Path) -> None:
-    await StartTimes(tmp_path).remember("vllm:8000", 61.26)
+    first = StartTimes(tmp_path)
+    first.remember("vllm:8000", 61.26)
+    await first.close()
     later = StartTimes(tmp_path)
     later.load()
     assert later.usual_seconds("vllm:8000") == 61.3
     assert os.listdir(tmp_path) == [FILE_NAME]  # noqa: PTH208  (nothing half written is left)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"version": 2, "starts": {}}', '{"version": 1, "starts": {"a": "x"}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"version": 2, "starts": {}}',
+        '{"version": 1, "starts": {"a": "x"}}',
+        '{"version": 1, "starts": {"a": [NaN]}}',
+        '{"version": 1, "starts": {"a": [Infinity]}}',
+        '{"version": 1, "starts": {"a": [-1]}}',
+    ],
+)
 async def test_broken_file_is_said_and_replaced(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE_NAME).write_text(content)
     starts = StartTimes(tmp_path)
     starts.load()
     assert "GATEWAY_STATE_DIR" in caplog.text
-    await starts.remember("vllm:8000", 5)
+    starts.remember("vllm:8000", 5)
+    await starts.close()
     again = StartTimes(tmp_path)
     again.load()
     assert again.usual_seconds("vllm:8000") == 5
+
+
+async def test_starts_that_end_together_are_all_kept(tmp_path: Path) -> None:
+    starts = StartTimes(tmp_path)
+    for number in range(20):
+        starts.remember(f"engine-{number}", 5)
+        await asyncio.sleep(0)
+    await starts.close()
+    again = StartTimes(tmp_path)
+    again.load()
+    assert [again.usual_seconds(f"engine-{number}") for number in range(20)] == [5] * 20
 
 
 async def test_folder_that_cannot_be_written_costs_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -46,7 +72,8 @@ async def test_folder_that_cannot_be_written_costs_a_log_line(tmp_path: Path, ca
     starts = StartTimes(tmp_path / "file")
     with caplog.at_level(logging.WARNING):
         starts.load()
-        await starts.remember("vllm:8000", 5)
+        starts.remember("vllm:8000", 5)
+        await starts.close()
     assert "cannot be written" in caplog.text
     assert starts.usual_seconds("vllm:8000") == 5
 
@@ -55,7 +82,8 @@ async def test_memory_and_file_are_bounded(tmp_path: Path) -> None:
     starts = StartTimes(tmp_path)
     for number in range(MOST_FAMILIES + 3):
         for seconds in range(1, KEPT_STARTS + 3):
-            await starts.remember(f"engine-{number}", seconds)
+            starts.remember(f"engine-{number}", seconds)
+    await starts.close()
     assert starts.usual_seconds("engine-0") is None
     assert starts.usual_seconds(f"engine-{MOST_FAMILIES + 2}") == 5
     assert (tmp_path / FILE_NAME).stat().st_size < 20_000
@@ -64,7 +92,7 @@ async def test_memory_and_file_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [0, -3, 90_000, float("nan")])
 async def test_what_was_no_start_is_not_learned(seconds: float) -> None:
     starts = StartTimes(None)
-    await starts.remember("vllm:8000", seconds)
+    starts.remember("vllm:8000", seconds)
     assert starts.usual_seconds("vllm:8000") is None
 
 

@@ -1,5 +1,6 @@
 """Choosing engines, and the one table of the HTTP client's faults."""
 
+import asyncio
 import inspect
 import time
 
@@ -105,3 +106,20 @@ def test_lease_ends_with_its_block() -> None:
     with engine.leased():
         assert engine.outstanding == 1
     assert engine.outstanding == 0
+
+
+async def test_a_look_that_was_under_way_is_not_the_next_one() -> None:
+    engine = upstreams(1).engines[0]
+    engine.begin_look()
+    waiting = asyncio.create_task(engine.next_look(5))
+    await asyncio.sleep(0)
+    engine.end_look()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    engine.begin_look()
+    engine.end_look()
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_look_that_never_ends_is_not_waited_for() -> None:
+    await asyncio.wait_for(upstreams(1).engines[0].next_look(0.01), 1)

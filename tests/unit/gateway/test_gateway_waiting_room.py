@@ -63,9 +63,9 @@ async def test_who_comes_back_has_its_old_time() -> None:
     engines = Engines()
     room = room_of(engines, timeout_seconds=0.05)
     exchange = request(1.0)
-    engines.turn(State.READY)
     waiting = asyncio.create_task(room.wait(exchange, say_nothing))
     await asyncio.sleep(0)
+    engines.turn(State.READY)
     room.wake()
     await waiting
     entered_at = exchange.queue_entered_at
@@ -106,6 +106,23 @@ async def test_full_is_full(size: int) -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_who_comes_back_finds_a_place_in_a_full_room() -> None:
+    engines = Engines()
+    room = room_of(engines, size=1)
+    first = request(1.0)
+    engines.turn(State.READY)
+    await room.wait(first, say_nothing)
+    engines.turn(State.LOADING)
+    newcomer = asyncio.create_task(room.wait(request(2.0), say_nothing))
+    await asyncio.sleep(0)
+    back = asyncio.create_task(room.wait(first, say_nothing))
+    await asyncio.sleep(0)
+    assert len(room) == 2
+    engines.turn(State.READY)
+    room.wake()
+    await asyncio.gather(newcomer, back)
 
 
 async def test_client_that_cannot_be_told_gives_its_place_up() -> None:

@@ -26,6 +26,13 @@ class Health(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+def obey(number: int, _frame: object) -> None:
+    """Say that the end was asked for, and end by the signal."""
+    os.write(1, b"child was asked to end\n")
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def main(kind: str, port: int) -> None:
     """Be the kind of server that a test needs."""
     if kind == "exits":
@@ -33,6 +40,8 @@ def main(kind: str, port: int) -> None:
     ids = [os.getpid()]
     if kind in {"stubborn", "grandchild"}:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if kind == "obedient":
+        signal.signal(signal.SIGTERM, obey)
     if kind == "parent":
         ids.append(subprocess.Popen([sys.executable, __file__, "grandchild", "0"]).pid)
     if kind in {"obedient", "stubborn", "parent"}:

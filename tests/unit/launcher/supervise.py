@@ -1,4 +1,4 @@
-"""Supervise child.py in a process of its own: `supervise.py KIND PORT START_SECONDS STOP_SECONDS`.
+"""Supervise child.py in a process of its own: `supervise.py KIND PORT START_SECONDS STOP_SECONDS [fails]`.
 
 Prints the outcome and ends with 0, however the child ended.
 """
@@ -18,6 +18,8 @@ child = Command((sys.executable, str(Path(__file__).with_name("child.py")), kind
 
 def announce() -> None:
     """Stand for what a launcher does before it stops a server."""
+    if "fails" in sys.argv[5:]:
+        raise OSError("no space left")
     sys.stdout.write("notice is up\n")
     sys.stdout.flush()
 

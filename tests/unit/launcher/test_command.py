@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from launcher import checkpoint as checkpoints
 from launcher.command import Command, build, server_environment, with_caches
-from launcher.draining import VARIABLE, Notice
 from launcher.hardware import Hardware
 from launcher.installation import Installation, read_flags
 from launcher.plan import make
@@ -100,7 +99,6 @@ def test_the_servers_environment(model: Path, machine: Machine) -> None:
     assert result["VLLM_LOGGING_LEVEL"] == "DEBUG"
     assert not [name for name in result if name.startswith("ENGINE_")]
     assert "VLLM_CPU_KVCACHE_SPACE" not in result
-    assert result[VARIABLE] == str(Notice().path)
     assert (Path(result["PYTHONPATH"]) / "launcher/draining.py").is_file()
     assert "HF_HOME" not in result
 

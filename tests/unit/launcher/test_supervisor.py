@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -20,12 +20,17 @@ PATIENCE_SECONDS = 20.0
 class Supervised:
     """A supervisor process with its child, read line by line."""
 
-    def __init__(self, kind: str, *, start_seconds: float = 15, stop_seconds: float = 15) -> None:
+    def __init__(
+        self, kind: str, *, start_seconds: float = 15, stop_seconds: float = 15, announcing: str = "works"
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.process = subprocess.Popen(
-            [sys.executable, HERE / "supervise.py", kind, str(self.port), str(start_seconds), str(stop_seconds)],
+            [
+                *(sys.executable, HERE / "supervise.py", kind, str(self.port)),
+                *(str(start_seconds), str(stop_seconds), announcing),
+            ],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(SERVICE)},
@@ -40,7 +45,9 @@ class Supervised:
         return self.process.stdout
 
     def until(self, text: str) -> None:
-        """Read on until a line has the text; a closed output is a failure."""
+        """Read on until a line has the text, unless one had it already; a closed output is a failure."""
+        if any(text in line for line in self.lines):
+            return
         for line in self.output:
             self.note(line)
             if text in line:
@@ -69,8 +76,8 @@ def start() -> Iterator[Start]:
     """Start supervisors; nothing of theirs outlives the test."""
     started: list[Supervised] = []
 
-    def begin(kind: str, **limits: float) -> Supervised:
-        started.append(Supervised(kind, **limits))
+    def begin(kind: str, **how: Any) -> Supervised:
+        started.append(Supervised(kind, **how))
         return started[-1]
 
     yield begin
@@ -107,8 +114,28 @@ def test_a_stop_signal_ends_the_child(start: Start, number: signal.Signals) -> N
     supervised.process.send_signal(number)
     text = supervised.finish()
     assert f"Outcome(status=-15, stopped_by=<Signals.{number.name}" in text
-    assert text.index("stopping on") < text.index("notice is up") < text.index("Outcome")
+    order = ["stopping on", "notice is up", "child was asked to end", "Outcome"]
+    assert sorted(order, key=text.index) == order
     assert _all_gone(supervised.ids)
+
+
+def test_a_short_limit_still_asks_before_it_kills(start: Start) -> None:
+    supervised = start("obedient", stop_seconds=1)
+    supervised.until("healthy after")
+    supervised.process.send_signal(signal.SIGTERM)
+    text = supervised.finish()
+    assert "child was asked to end" in text
+    assert "killed=False" in text
+
+
+def test_a_notice_that_cannot_be_put_up_stops_nothing(start: Start) -> None:
+    supervised = start("obedient", announcing="fails")
+    supervised.until("healthy after")
+    supervised.process.send_signal(signal.SIGTERM)
+    text = supervised.finish()
+    assert "no notice before the stop" in text
+    assert "child was asked to end" in text
+    assert "killed=False" in text
 
 
 def test_the_child_is_obeyed_while_it_starts(start: Start) -> None:
@@ -160,9 +187,10 @@ def test_the_start_limit_ends_a_child_that_never_answers(start: Start) -> None:
 
 def test_the_whole_group_ends_with_its_leader(start: Start) -> None:
     supervised = start("parent")
-    supervised.until("grandchild ready")
-    supervised.until("healthy after")
-    os.kill(supervised.ids[0], signal.SIGKILL)
+    for text in ("parent ready", "grandchild ready", "healthy after"):
+        supervised.until(text)
+    leader = next(line for line in supervised.lines if line.startswith("parent ready")).split()[2]
+    os.kill(int(leader), signal.SIGKILL)
     supervised.finish()
     assert len(supervised.ids) >= 2
     assert _all_gone(supervised.ids)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, ShuttingDown
 from gateway.metrics import Metrics
 from gateway.readiness.starts import StartTimes
 from gateway.readiness.transitions import Transitions
@@ -62,6 +62,7 @@ class Readiness:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._starts.close()
 
     def drain(self) -> None:
         """Fall to "not ready" for good: the gateway is stopping."""
@@ -71,7 +72,7 @@ class Readiness:
     def error(self) -> GatewayError | None:
         """Return why no requests are taken, or None if they are."""
         if self._upstreams.closing:
-            return self._upstreams.shutting_down()
+            return ShuttingDown()
         return None if self._upstreams.ready else self._upstreams.not_ready()
 
     def report(self) -> ReadinessReport:
@@ -133,7 +134,7 @@ class Readiness:
 def _report(engine: Engine) -> EngineReport:
     return EngineReport(
         engine=engine.label,
-        state=engine.state,
+        state=engine.shown_state,
         since=datetime.fromtimestamp(engine.since, UTC).isoformat(timespec="seconds"),
         seconds_in_state=round(time.time() - engine.since, 1),
         waits_for=engine.waits_for,

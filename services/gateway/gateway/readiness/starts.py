@@ -10,9 +10,9 @@ import logging
 import os
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 _log = logging.getLogger("gateway.readiness")
 FILE_NAME = "starts.json"
@@ -21,13 +21,14 @@ KEPT_STARTS = 5
 MOST_FAMILIES = 64
 # A process that is older did not start just now.
 LONGEST_START_SECONDS = 86_400.0
+CLOSE_SECONDS = 2.0
 
 
 class _File(BaseModel):
     """What the file holds: the last starts in seconds, oldest first, by the engines' name."""
 
     version: Literal[1]
-    starts: dict[str, list[float]] = {}
+    starts: dict[str, list[Annotated[float, Field(gt=0, le=LONGEST_START_SECONDS, allow_inf_nan=False)]]]
 
 
 class StartTimes:
@@ -36,6 +37,8 @@ class StartTimes:
     def __init__(self, folder: Path | None) -> None:
         self._path = folder / FILE_NAME if folder else None
         self._starts: dict[str, list[float]] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._is_written = True
 
     def load(self) -> None:
         """Read the file; one that is missing or broken is an empty one."""
@@ -53,20 +56,33 @@ class StartTimes:
         starts = self._starts.get(family)
         return median(starts) if starts else None
 
-    async def remember(self, family: str, seconds: float) -> None:
-        """Add a start and write the file; a file that cannot be written is logged, and costs no more than that."""
+    def remember(self, family: str, seconds: float) -> None:
+        """Add a start; the file is written beside, and one that cannot be written costs a log line and no more."""
         if not 0 < seconds <= LONGEST_START_SECONDS:
             return
         starts = [*self._starts.pop(family, []), round(seconds, 1)]
         self._starts[family] = starts[-KEPT_STARTS:]
         for oldest in list(self._starts)[:-MOST_FAMILIES]:
             del self._starts[oldest]
-        if self._path is not None:
+        self._is_written = self._path is None
+        if not self._is_written and self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    async def close(self) -> None:
+        """Wait for the file, at most 2 s."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=CLOSE_SECONDS)
+
+    async def _write(self) -> None:
+        """Write until the file is as new as what is known: one write at a time."""
+        while self._path is not None and not self._is_written:
+            self._is_written = True
             content = json.dumps(_File(version=1, starts=self._starts).model_dump(), indent=1)
-            await asyncio.to_thread(_write, self._path, content)
+            await asyncio.to_thread(_replace, self._path, content)
+        self._writing = None
 
 
-def _write(path: Path, content: str) -> None:
+def _replace(path: Path, content: str) -> None:
     """Replace the file as a whole, so that no reader ever finds half of it."""
     new = path.with_suffix(f".{os.getpid()}.new")
     try:

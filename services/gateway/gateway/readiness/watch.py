@@ -14,7 +14,7 @@ import orjson
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.metrics import Metrics
 from gateway.readiness.counters import Counters, read_counters
-from gateway.readiness.starts import LONGEST_START_SECONDS, StartTimes
+from gateway.readiness.starts import StartTimes
 from gateway.readiness.transitions import Transitions
 from gateway.readiness.trial import TrialFault, is_alive
 from gateway.readiness.warmup import warm_up
@@ -28,6 +28,8 @@ METRICS_BYTES = 4_194_304
 # An engine's gauges follow an abort within a step or two; after this it counts as not confirmed.
 CONFIRM_SECONDS = 5.0
 CONFIRM_LOOK_SECONDS = 0.25
+# An engine's process may have begun this long before a look finds that the one before is gone.
+START_SLACK_SECONDS = 5.0
 # The share of the stall time after which a probe is sent; the rest is the probe's.
 PROBE_AFTER_SHARE = 0.25
 
@@ -81,10 +83,12 @@ class EngineWatch:
         try:
             while True:
                 try:
+                    self._engine.begin_look()
                     await self._prove()
                     while True:
-                        self._engine.note_look()
+                        self._engine.end_look()
                         await self._pause()
+                        self._engine.begin_look()
                         await self._look()
                 except _NotProved as fall:
                     if fall.state is not State.WARMING:
@@ -92,7 +96,7 @@ class EngineWatch:
                     self._enter(fall.state, fall.reason)
                     self._drop_probe()
                     self._give_up_aborts(older_than_seconds=0)
-                    self._engine.note_look()
+                    self._engine.end_look()
                     await self._pause()
         finally:
             self._drop_probe()
@@ -120,7 +124,7 @@ class EngineWatch:
         start, engine.start = engine.start, None
         self._enter(State.READY, None)
         if start and start.is_measured:
-            await self._starts.remember(engine.family, start.elapsed_seconds)
+            self._starts.remember(engine.family, start.elapsed_seconds)
 
     def _note_away(self) -> None:
         """Begin to count the time of a start, until the process itself says when it began."""
@@ -129,9 +133,12 @@ class EngineWatch:
             engine.start = Start(time.time(), self._starts.usual_seconds(engine.family))
 
     def _measure_start(self) -> None:
-        """Take the process's own word for when it began, in a start that the gateway has seen as one."""
+        """Take the process's own word for when it began, if that was since the engine was seen to be away.
+
+        One that is older has not started now: it could not be reached for a while, or was busy.
+        """
         start = self._engine.start
-        if start and 0 <= time.time() - self._started_at <= LONGEST_START_SECONDS:
+        if start and start.began_at - self._times.interval - START_SLACK_SECONDS <= self._started_at <= time.time():
             start.began_at = self._started_at
             start.is_measured = True
 

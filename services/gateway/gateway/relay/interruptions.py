@@ -75,4 +75,4 @@ class InFlight:
     def end_all(self) -> None:
         """End every request: streams with one error event, the others with 503."""
         for watch in list(self._watches):
-            watch.interrupt(ShuttingDown("The gateway is being restarted. Try again in a few seconds.", retry_after=5))
+            watch.interrupt(ShuttingDown())

@@ -94,7 +94,7 @@ class Relay:
             except GatewayError as error:
                 if not reply.started:
                     raise
-                exchange.outcome = error.outcome_mid_stream
+                exchange.outcome = error.outcome_mid_stream if exchange.engine_answered_at else error.outcome
                 exchange.error_code = error.code
                 await reply.end_with(error)
 
@@ -113,9 +113,12 @@ class Relay:
                 engine.note_connect_fault()
             except Overloaded:
                 # It may have been told to stop, and let nobody in any more; then the request can wait for the next.
-                await engine.next_look(LOOK_SECONDS)
+                if engine.takes_requests:
+                    await engine.next_look(LOOK_SECONDS)
                 if engine.takes_requests:
                     raise
+            job.exchange.note_failed_attempt()
+            await self._admit(job.exchange, job.tell_place)
 
     async def _ask(self, engine: Engine, job: _Job) -> None:
         job.exchange.engine = engine.label

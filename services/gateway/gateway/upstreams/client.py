@@ -7,7 +7,7 @@ from typing import Self
 
 import aiohttp
 
-from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout
+from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.upstreams.engine import Engine
 from gateway.upstreams.faults import CLIENT_ERRORS, translate
 
@@ -101,9 +101,9 @@ class Answer:
         """Read what little may follow, so that the connection can be used again; give up silently."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                while await self._response.content.readany():
+                while await self.read():
                     pass
-        except CLIENT_ERRORS:
+        except (GatewayError, TimeoutError):
             # The answer was complete; only the connection is lost, and `close` sees to that.
             return
 
@@ -192,6 +192,9 @@ class EngineClient:
             raise UpstreamTimeout(f"The engine did not answer {path} in {timeout_seconds:g} s.") from error
         except CLIENT_ERRORS as error:
             raise translate(error) from error
+        except RuntimeError as error:
+            # As in `Answer.read`.
+            raise translate(aiohttp.ClientPayloadError()) from error
 
     @property
     def open_connections(self) -> int:

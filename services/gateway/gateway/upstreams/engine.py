@@ -71,13 +71,19 @@ class Engine:
         self.is_suspect = False
         # Set when something happened that readiness should look at before its next turn.
         self.attention = asyncio.Event()
-        self._looked_at = asyncio.Event()
+        self._looks_begun = self._looks_ended = 0
+        self._look_ended = asyncio.Event()
         self._urls: dict[str, URL] = {}
 
     @property
     def takes_requests(self) -> bool:
         """Whether it has proved itself and is not known to stand still or to refuse connections."""
         return self.state in _TAKES_REQUESTS and not self.is_suspect
+
+    @property
+    def shown_state(self) -> State:
+        """The state as people are told: one that has just refused a connection is unreachable to them."""
+        return State.UNREACHABLE if self.is_suspect else self.state
 
     @property
     def family(self) -> str:
@@ -111,14 +117,20 @@ class Engine:
         self.attention.set()
 
     async def next_look(self, timeout_seconds: float) -> None:
-        """Ask readiness to look, and return when it has; at the latest after `timeout_seconds`."""
-        looked_at = self._looked_at
+        """Ask readiness to look, and return when one that began after this is over, or after `timeout_seconds`."""
+        wanted = self._looks_begun + 1
         self.attention.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                await looked_at.wait()
+                while self._looks_ended < wanted:
+                    await self._look_ended.wait()
 
-    def note_look(self) -> None:
-        """Tell those who wait for it that a look is over and the state tells what it found."""
-        self._looked_at.set()
-        self._looked_at = asyncio.Event()
+    def begin_look(self) -> None:
+        """Note that a look begins: what happened before is seen by it."""
+        self._looks_begun += 1
+
+    def end_look(self) -> None:
+        """Tell those who wait for it that the state says what the look has found."""
+        self._looks_ended = self._looks_begun
+        self._look_ended.set()
+        self._look_ended = asyncio.Event()

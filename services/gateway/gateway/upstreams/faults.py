@@ -3,7 +3,6 @@
 import aiohttp
 
 from gateway.errors import (
-    RETRY_AFTER_SECONDS,
     GatewayError,
     UpstreamBroken,
     UpstreamInvalidResponse,
@@ -42,5 +41,4 @@ CLIENT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
 def translate(exception: BaseException) -> GatewayError:
     """Return the error that a client exception means."""
     kind = next(TABLE[ancestor] for ancestor in type(exception).__mro__ if ancestor in TABLE)
-    retry_after = RETRY_AFTER_SECONDS if kind is UpstreamUnavailable else None
-    return kind(MESSAGES[kind], retry_after=retry_after)
+    return kind(MESSAGES[kind])

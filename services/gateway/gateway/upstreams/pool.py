@@ -41,7 +41,7 @@ class Upstreams:
         Engines of equal work take turns.
         """
         if self._closing:
-            raise self.shutting_down()
+            raise ShuttingDown
         ready = [engine for engine in self.engines if engine.takes_requests]
         if not ready:
             raise self.not_ready()
@@ -60,12 +60,6 @@ class Upstreams:
             f"No engine is ready ({self.waits_for()}{f'; {reason}' if reason else ''}). "
             f"Try again in {retry_after} seconds.",
             retry_after=retry_after,
-        )
-
-    def shutting_down(self) -> ShuttingDown:
-        """Return the refusal of a request while the gateway stops."""
-        return ShuttingDown(
-            "The gateway is being restarted. Try again in a few seconds.", retry_after=RETRY_AFTER_SECONDS
         )
 
     def seconds_left(self) -> float | None:
@@ -92,7 +86,7 @@ class Upstreams:
         engines = self.engines
         if not engines:
             return "the engine's name has no address yet"
-        states = sorted({"unreachable" if engine.is_suspect else engine.state.value for engine in engines})
+        states = sorted({engine.shown_state.value for engine in engines})
         return f"{len(engines)} known, {' and '.join(states)}"
 
     async def look_up(self, timeout_seconds: float) -> tuple[list[Engine], list[Engine]]:
