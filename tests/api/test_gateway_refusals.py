@@ -155,6 +155,31 @@ async def test_endless_head_is_431_and_closed(gateway: RunningGateway, engine: F
     await assert_quiescent(gateway, engine)
 
 
+@pytest.mark.parametrize("length", [b"0" * 5_000 + b"2", b"9" * 5_000], ids=["zeros", "nines"])
+async def test_length_of_thousands_of_digits_is_no_fault_of_ours(gateway: RunningGateway, length: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-length: %b\r\n\r\n{}" % length)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
+    assert answer.split()[1] in {b"400", b"413"}
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"transfer-encoding: chunked\r\n\r\nzz\r\n{}", b'content-length: 2\r\n\r\n{}{"more": "than was announced"}'],
+    ids=["bad chunk", "more than announced"],
+)
+async def test_broken_body_behind_a_sound_head_is_answered(
+    gateway: RunningGateway, engine: FakeEngine, rest: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\n" + rest)
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    await eventually(lambda: not len(gateway.parts.in_flight))
+    await assert_quiescent(gateway, engine)
+
+
 async def test_many_small_requests_in_one_read_are_all_answered(gateway: RunningGateway) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     number = 3_000

@@ -87,7 +87,7 @@ CUTS = {
     "fin": (lambda call: call.fin(), "upstream_broken"),
     "reset": (lambda call: call.reset(), "upstream_broken"),
     "end without [DONE]": (lambda call: call.end(), "upstream_truncated"),
-    "error event": (fail, "500"),
+    "error event": (fail, "upstream_failed"),
 }
 
 

@@ -93,6 +93,40 @@ async def test_engine_that_goes_on_working_is_not_confirmed(
     await assert_quiescent(gateway, engine)
 
 
+async def test_gauges_that_stand_still_confirm_nothing(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hung engine: requests that came after it froze are in no gauge, and must not make up for the one that left."""
+    monkeypatch.setattr("gateway.readiness.watch.CONFIRM_SECONDS", 0.6)
+    async with running_gateway(engine, GATEWAY_STALL_SECONDS="30") as gateway:
+        engine.script = hold
+        engine.fixed_running = 1
+        left, *others = [await gateway.raw(STREAMED) for _ in range(3)]
+        await engine.next_call(3)
+        left.close()
+        known = gateway.parts.upstreams.engines[0]
+        await eventually(lambda: known.unsettled_aborts)
+        await eventually(lambda: not known.unsettled_aborts)
+        assert await gateway.metric("gateway_aborts_total", confirmed="yes") == 0
+        assert await gateway.metric("gateway_aborts_total", confirmed="no") == 1
+        for client in others:
+            client.close()
+        engine.fixed_running = None
+        await assert_quiescent(gateway, engine)
+
+
+async def test_gauges_that_move_confirm_beside_other_work(engine: FakeEngine, gateway: RunningGateway) -> None:
+    engine.script = hold
+    engine.tokens_per_look = 1
+    left, other = [await gateway.raw(STREAMED) for _ in range(2)]
+    await engine.next_call(2)
+    left.close()
+    known = gateway.parts.upstreams.engines[0]
+    await eventually(lambda: known.unsettled_aborts)
+    await eventually(lambda: not known.unsettled_aborts)
+    assert await gateway.metric("gateway_aborts_total", confirmed="yes") == 1
+    other.close()
+    await assert_quiescent(gateway, engine)
+
+
 async def test_client_that_takes_nothing_is_let_go(engine: FakeEngine) -> None:
     async def flood(call: Call) -> None:
         call.stream_head()

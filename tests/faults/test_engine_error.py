@@ -5,8 +5,16 @@ import json
 import openai
 import pytest
 
-from tests.fakes.engine import DONE, EVENTS, Call, FakeEngine, answer
-from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, assert_quiescent, error_of
+from tests.fakes.engine import DONE, EVENTS, Call, FakeEngine, answer, event
+from tests.fakes.gateway import (
+    CHAT,
+    STREAMED,
+    RunningGateway,
+    assert_quiescent,
+    error_of,
+    events_in,
+    last_error,
+)
 from tests.fakes.scripts import refusing, words
 
 BOTH_MODES = (STREAMED, CHAT)
@@ -98,21 +106,40 @@ async def test_error_as_first_event_becomes_a_status(
 
 
 @pytest.mark.parametrize("done", [True, False])
-async def test_engines_own_error_event_is_passed_on_once(
-    engine: FakeEngine, gateway: RunningGateway, *, done: bool
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize(("status", "said"), [(500, "The engine failed"), (400, "stack trace (above)")])
+async def test_engines_own_error_event_ends_the_stream_once(
+    engine: FakeEngine, gateway: RunningGateway, *, done: bool, apart: bool, status: int, said: str
 ) -> None:
-    error = b'data: {"error":{"message":"CUDA","type":"X","param":null,"code":500}}\n\n'
+    error = b'data: {"error":{"message":"See stack trace (above)","type":"X","param":null,"code":%d}}\n\n' % status
 
     async def script(call: Call) -> None:
         call.stream_head()
-        for part in [EVENTS[0], error, *([DONE] if done else [])]:
+        parts = [EVENTS[0], error, *([DONE] if done else [])]
+        for part in parts if apart else [b"".join(parts)]:
             call.chunk(part)
         call.end()
 
     engine.script = script
     response = await gateway.chat(STREAMED)
-    assert response.content == EVENTS[0] + error + (DONE if done else b"")
-    assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="upstream_error") == 1
+    assert events_in(response.content)[:-1] == EVENTS[:1]
+    assert said in last_error(response.content)["message"]
+    outcome = "upstream_error" if status == 500 else "truncated"
+    assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome=outcome) == 1
+    await assert_quiescent(gateway, engine)
+
+
+async def test_text_that_speaks_of_errors_is_no_error(engine: FakeEngine, gateway: RunningGateway) -> None:
+    text = event('data: {"error": {"message": "x"}}')
+
+    async def script(call: Call) -> None:
+        call.stream_head()
+        call.chunk(text + DONE)
+        call.end()
+
+    engine.script = script
+    assert (await gateway.chat(STREAMED)).content == text + DONE
+    assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="ok") == 1
     await assert_quiescent(gateway, engine)
 
 

@@ -263,6 +263,22 @@ async def test_engine_that_was_only_out_of_reach_has_not_started(away: FakeEngin
     assert not (tmp_path / FILE_NAME).exists()
 
 
+async def test_time_of_stopping_is_no_part_of_a_start(engine: FakeEngine) -> None:
+    async with running_gateway(engine, **ROOM) as gateway:
+        engine.health_status = 503
+        await gateway.becomes("loading")
+        known = gateway.parts.upstreams.engines[0]
+        await eventually(lambda: known.start is not None)
+        draining = known.start
+        await engine.stop()
+        await gateway.becomes("unreachable")
+        assert known.start is not draining
+        engine.health_status = 200
+        await engine.start()
+        await gateway.becomes("ready")
+        await assert_quiescent(gateway, engine)
+
+
 async def test_folder_that_hangs_does_not_blind_the_gateway(
     away: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,8 +79,8 @@ class Protocol(HttpToolsProtocol):
             raise HeadTooLarge(_TOO_LARGE)
 
     def _refuse(self, error: GatewayError) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            # An answer to an earlier request is on its way; nothing else may be written into it.
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            # An answer is on its way; nothing else may be written into it.
             self.transport.close()
             return
         body = error.encode()

@@ -171,7 +171,9 @@ MIDWAY = (
         broken("upstream_invalid_response"),
     ),
     Fault("bad-chunk", "breaks the framing of its body", midway(_bad_chunk), broken("upstream_broken"), BROKEN),
-    Fault("error-mid-stream", "sends an error event of its own", after_events(2, _own_error), broken("500")),
+    Fault(
+        "error-mid-stream", "sends an error event of its own", after_events(2, _own_error), broken("upstream_failed")
+    ),
     Fault("reset-after-done", "resets the connection after [DONE]", _reset_after_done, DONE),
 )
 

@@ -56,6 +56,22 @@ async def test_broken_file_is_said_and_replaced(tmp_path: Path, content: str, ca
     assert again.usual_seconds("vllm:8000") == 5
 
 
+async def test_a_start_of_no_time_is_kept_as_the_shortest(tmp_path: Path) -> None:
+    starts = StartTimes(tmp_path)
+    starts.remember("vllm:8000", 0.01)
+    await starts.close()
+    again = StartTimes(tmp_path)
+    again.load()
+    assert again.usual_seconds("vllm:8000") == 0.1
+
+
+async def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE_NAME)
+    starts = StartTimes(tmp_path)
+    starts.load()
+    assert starts.usual_seconds("vllm:8000") is None
+
+
 async def test_starts_that_end_together_are_all_kept(tmp_path: Path) -> None:
     starts = StartTimes(tmp_path)
     for number in range(20):

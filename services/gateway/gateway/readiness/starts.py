@@ -41,13 +41,11 @@ class StartTimes:
         self._is_written = True
 
     def load(self) -> None:
-        """Read the file; one that is missing or broken is an empty one."""
-        if self._path is None:
+        """Read the file; one that is missing, broken or no file is an empty one."""
+        if self._path is None or not (self._path.is_file() or self._path.is_dir()):
             return
         try:
             self._starts = _File.model_validate_json(self._path.read_bytes()).starts
-        except FileNotFoundError:
-            return
         except (OSError, ValidationError) as error:
             _warn(self._path, "cannot be read; earlier starts are forgotten", error)
 
@@ -60,7 +58,7 @@ class StartTimes:
         """Add a start; the file is written beside, and one that cannot be written costs a log line and no more."""
         if not 0 < seconds <= LONGEST_START_SECONDS:
             return
-        starts = [*self._starts.pop(family, []), round(seconds, 1)]
+        starts = [*self._starts.pop(family, []), max(0.1, round(seconds, 1))]
         self._starts[family] = starts[-KEPT_STARTS:]
         for oldest in list(self._starts)[:-MOST_FAMILIES]:
             del self._starts[oldest]

@@ -76,6 +76,7 @@ class EngineWatch:
         self._progress: tuple[float, int] = (-1.0, 0)
         self._last_movement_at = 0.0
         self._started_at = 0.0
+        self._tokens_at_abort: float | None = None
         self._probe: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
@@ -92,7 +93,7 @@ class EngineWatch:
                         await self._look()
                 except _NotProved as fall:
                     if fall.state is not State.WARMING:
-                        self._note_away()
+                        self._note_away(fall.state)
                     self._enter(fall.state, fall.reason)
                     self._drop_probe()
                     self._give_up_aborts(older_than_seconds=0)
@@ -126,10 +127,14 @@ class EngineWatch:
         if start and start.is_measured:
             self._starts.remember(engine.family, start.elapsed_seconds)
 
-    def _note_away(self) -> None:
-        """Begin to count the time of a start, until the process itself says when it began."""
+    def _note_away(self, state: State) -> None:
+        """Begin to count the time of a start, until the process itself says when it began.
+
+        An engine that stops in order is loading first, for as long as it finishes what it has; that is no start yet.
+        """
         engine = self._engine
-        if engine.start is None or engine.start.is_measured:
+        has_stopped = engine.state is State.LOADING and state is State.UNREACHABLE
+        if engine.start is None or engine.start.is_measured or has_stopped:
             engine.start = Start(time.time(), self._starts.usual_seconds(engine.family))
 
     def _measure_start(self) -> None:
@@ -257,12 +262,23 @@ class EngineWatch:
             self._probe = None
 
     def _settle_aborts(self, counters: Counters | None) -> None:
-        """Confirm ended requests when the engine has no more work than we know of."""
+        """Confirm ended requests when the engine has no more work than we know of, by gauges that are alive.
+
+        Those of an engine that hangs stay as they were, and new requests of ours would make up for the ended ones: so
+        either there is no work at all, or tokens have moved since the look before.
+        """
         aborts = self._engine.unsettled_aborts
         if not aborts:
+            self._tokens_at_abort = None
             return
+        if counters is None:
+            self._give_up_aborts(older_than_seconds=CONFIRM_SECONDS)
+            return
+        work = counters.running + counters.waiting
+        moved = self._tokens_at_abort is not None and counters.tokens != self._tokens_at_abort
+        self._tokens_at_abort = counters.tokens
         probes = 1 if self._probe is not None and not self._probe.done() else 0
-        if counters and counters.running + counters.waiting <= self._engine.outstanding + probes:
+        if not work or (moved and work <= self._engine.outstanding + probes):
             self._metrics.count_aborts(len(aborts), confirmed=True)
             aborts.clear()
             return

@@ -40,12 +40,21 @@ async def refusal_of(answer: Answer) -> GatewayError:
     return RefusedByEngine(answer.status, _checked(body, answer.status), retry_after=answer.retry_after)
 
 
-def refusal_in_stream(events: bytes) -> GatewayError | None:
-    """Return the error that a stream begins with, or None: vLLM has sent status 200 by then, we have not."""
-    data = next((data for event in split_events(events) if (data := data_of(event))), b"")
-    error = _error_object(data)
-    if error is None:
-        return None
+def cut_at_error(events: bytes) -> tuple[bytes, GatewayError | None]:
+    """Return the whole events that come before an error of the engine's own, and what it means; None if there is none.
+
+    vLLM sends such an event after status 200, and its own `[DONE]` behind it.
+    """
+    before = b""
+    for event in split_events(events):
+        error = _error_object(data_of(event))
+        if error is not None:
+            return before, _refusal_in_stream(error)
+        before += event
+    return events, None
+
+
+def _refusal_in_stream(error: dict[str, object]) -> GatewayError:
     status = error.get("code")
     if not isinstance(status, int):
         return _server_fault(_SERVER_FAULT, None)

@@ -112,6 +112,8 @@ class Relay:
             except UpstreamUnavailable:
                 engine.note_connect_fault()
             except Overloaded:
+                if job.exchange.engine_answered_at:
+                    raise
                 # It may have been told to stop, and let nobody in any more; then the request can wait for the next.
                 if engine.takes_requests:
                     await engine.next_look(LOOK_SECONDS)

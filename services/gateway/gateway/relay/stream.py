@@ -6,10 +6,10 @@ Usage that only the gateway asked for is taken out.
 import time
 from dataclasses import dataclass
 
-from gateway.errors import Outcome, UpstreamTimeout, UpstreamTruncated
+from gateway.errors import GatewayError, Outcome, UpstreamTimeout, UpstreamTruncated
 from gateway.relay.interruptions import Watch
 from gateway.relay.patience import Patience
-from gateway.relay.refusal import refusal_in_stream
+from gateway.relay.refusal import cut_at_error
 from gateway.relay.reply import Reply
 from gateway.schemas import Exchange
 from gateway.sse import EventSplitter
@@ -45,44 +45,42 @@ class Stream:
         try:
             await self._pass_events(exchange, meter)
             if not meter.done:
-                await self._close_unfinished(meter)
+                raise UpstreamTruncated("The engine's answer ended before it was complete. Try again.")
         finally:
             exchange.prompt_tokens = meter.prompt_tokens
             exchange.completion_tokens = meter.completion_tokens
-        exchange.outcome = Outcome.UPSTREAM_ERROR if meter.failed else Outcome.OK
+        exchange.outcome = Outcome.OK
         await self._answer.finish(AFTER_DONE_SECONDS)
 
     async def _pass_events(self, exchange: Exchange, meter: StreamMeter) -> None:
         """Forward until `[DONE]` or the end of the body."""
         splitter = EventSplitter()
         limit = self._times.first_token - (time.perf_counter() - exchange.engine_called_at)
-        while chunk := await self._next_chunk(limit):
+        while not meter.done and (chunk := await self._next_chunk(limit)):
             limit = self._times.idle
-            arrived = splitter.feed(chunk)
-            if not arrived:
-                continue
-            events = meter.take(arrived)
-            if not exchange.engine_answered_at:
-                exchange.engine_answered_at = time.perf_counter()
-            if not self._reply.started:
-                if meter.failed and (refusal := refusal_in_stream(arrived)):
-                    raise refusal
-                await self._reply.start_stream()
-            if meter.done:
-                self._watch.stop()
-            if events or meter.done:
-                await self._reply.send_events(events, last=meter.done)
-            if not exchange.answer_started_at:
-                exchange.answer_started_at = time.perf_counter()
-            if meter.done:
-                return
+            if arrived := splitter.feed(chunk):
+                await self._forward(meter.take(arrived), exchange, meter)
 
-    async def _close_unfinished(self, meter: StreamMeter) -> None:
-        """End a stream that lacks its `[DONE]`: the engine's own error event is enough, else it gets ours."""
-        if not meter.failed:
-            raise UpstreamTruncated("The engine's answer ended before it was complete. Try again.")
-        self._watch.stop()
-        await self._reply.send_events(b"", last=True)
+    async def _forward(self, events: bytes, exchange: Exchange, meter: StreamMeter) -> None:
+        """Send a block of whole events; raise the error that one of them is, after those before it."""
+        fault: GatewayError | None = None
+        if meter.failed:
+            events, fault = cut_at_error(events)
+        if fault and not events:
+            raise fault
+        if not exchange.engine_answered_at:
+            exchange.engine_answered_at = time.perf_counter()
+        if not self._reply.started:
+            await self._reply.start_stream()
+        is_last = meter.done and fault is None
+        if is_last:
+            self._watch.stop()
+        if events or is_last:
+            await self._reply.send_events(events, last=is_last)
+        if not exchange.answer_started_at:
+            exchange.answer_started_at = time.perf_counter()
+        if fault:
+            raise fault
 
     async def _next_chunk(self, limit_seconds: float) -> bytes:
         """Return what the engine sends next, telling the client that it is being waited for."""

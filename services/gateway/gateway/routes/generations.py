@@ -15,6 +15,13 @@ from gateway.schemas import exchange_of
 
 # nginx has the whole body before it connects; only a client without it before can be slower.
 BODY_SECONDS = 30.0
+_LENGTH_DIGITS = 18
+
+
+def _announces_more(content_length: bytes, limit_bytes: int) -> bool:
+    digits = content_length.strip().lstrip(b"0")
+    # Python refuses to read a number of thousands of digits.
+    return digits.isdigit() and (len(digits) > _LENGTH_DIGITS or int(digits) > limit_bytes)
 
 
 class Generations:
@@ -36,7 +43,7 @@ class Generations:
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         for name, value in headers:
-            if name == b"content-length" and value.isdigit() and int(value) > self._max_body_bytes:
+            if name == b"content-length" and _announces_more(value, self._max_body_bytes):
                 raise self._too_large()
             if name == b"content-encoding" and value.lower() != b"identity":
                 raise UnsupportedEncoding("Send the body uncompressed.", param="content-encoding")
