@@ -3,6 +3,7 @@
 from typing import Any
 
 import schemathesis
+from schemathesis.config import SchemathesisConfig
 from schemathesis.generation.case import Case
 
 from tests.conftest import ROOT
@@ -10,7 +11,9 @@ from tests.fakes.gateway import CHAT
 from tests.fuzz.effort import effort
 from tests.fuzz.service import Service
 
-API = schemathesis.openapi.from_path(ROOT / "docs/openapi.yaml")
+# What is wrong and too large besides is refused for its size, which schemathesis does not expect by itself.
+REFUSALS = {"checks": {"negative_data_rejection": {"expected-statuses": [400, 405, 413, 415, 431]}}}
+API = schemathesis.openapi.from_path(ROOT / "docs/openapi.yaml", config=SchemathesisConfig.from_dict(REFUSALS))
 HIDDEN = ("Traceback", "127.0.0.1", 'File "')
 
 
