@@ -170,6 +170,11 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     return error
 
 
+def check_retry_after(response: httpx.Response) -> None:
+    """Check that a refusal says when to come back, as the OpenAI SDKs honour it: whole seconds, never 0, at most 60."""
+    assert 1 <= int(response.headers["retry-after"]) <= 60
+
+
 def events_in(stream: bytes) -> list[bytes]:
     """Return the events of a stream without its comments."""
     blocks = [block + b"\n\n" for block in stream.split(b"\n\n") if block]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.fakes.engine import Call, FakeEngine, Script, answer, hold
-from tests.fakes.gateway import assert_quiescent, error_of, eventually, first_token, running_gateway
+from tests.fakes.gateway import assert_quiescent, check_retry_after, error_of, eventually, first_token, running_gateway
 from tests.fakes.lab.modes import UNSOUND
 
 
@@ -35,7 +35,7 @@ async def test_models_listed_is_not_ready(engine: FakeEngine) -> None:
         await eventually(lambda: "status 503" in (gateway.parts.upstreams.engines[0].waits_for or ""))
         readyz = await gateway.client.get("/readyz")
         assert readyz.status_code == 503
-        assert 1 <= int(readyz.headers["retry-after"]) <= 60
+        check_retry_after(readyz)
         assert error_of(readyz)["code"] == "not_ready"
         engine.trial_script = answer
         await gateway.becomes("ready")
