@@ -79,7 +79,7 @@ async def test_aborts_are_confirmed_by_the_engines_own_counters(engine: FakeEngi
 async def test_engine_that_goes_on_working_is_not_confirmed(
     engine: FakeEngine, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.readiness.watch.CONFIRM_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.readiness.aborts.CONFIRM_SECONDS", 0.2)
     engine.script = hold
     engine.fixed_running = 5
     client = await gateway.raw(STREAMED)
@@ -95,7 +95,7 @@ async def test_engine_that_goes_on_working_is_not_confirmed(
 
 async def test_gauges_that_stand_still_confirm_nothing(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hung engine: requests that came after it froze are in no gauge, and must not make up for the one that left."""
-    monkeypatch.setattr("gateway.readiness.watch.CONFIRM_SECONDS", 0.6)
+    monkeypatch.setattr("gateway.readiness.aborts.CONFIRM_SECONDS", 0.6)
     async with running_gateway(engine, GATEWAY_STALL_SECONDS="30") as gateway:
         engine.script = hold
         engine.fixed_running = 1

@@ -13,6 +13,7 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.metrics import Metrics
+from gateway.readiness.aborts import Aborts
 from gateway.readiness.counters import Counters, read_counters
 from gateway.readiness.starts import StartTimes
 from gateway.readiness.transitions import Transitions
@@ -25,8 +26,7 @@ LOOK_SECONDS = 2.0
 HEALTH_BYTES = 65_536
 MODELS_BYTES = 1_048_576
 METRICS_BYTES = 4_194_304
-# An engine's gauges follow an abort within a step or two; after this it counts as not confirmed.
-CONFIRM_SECONDS = 5.0
+# While an abort waits to be confirmed.
 CONFIRM_LOOK_SECONDS = 0.25
 # An engine's process may have begun this long before a look finds that the one before is gone.
 START_SLACK_SECONDS = 5.0
@@ -76,7 +76,7 @@ class EngineWatch:
         self._progress: tuple[float, int] = (-1.0, 0)
         self._last_movement_at = 0.0
         self._started_at = 0.0
-        self._tokens_at_abort: float | None = None
+        self._aborts = Aborts(engine, metrics)
         self._probe: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
@@ -96,7 +96,7 @@ class EngineWatch:
                         self._note_away(fall.state)
                     self._enter(fall.state, fall.reason)
                     self._drop_probe()
-                    self._give_up_aborts(older_than_seconds=0)
+                    self._aborts.give_up(older_than_seconds=0)
                     self._engine.end_look()
                     await self._pause()
         finally:
@@ -183,7 +183,8 @@ class EngineWatch:
         """Look once at a proved engine and draw the consequence."""
         answers, counters = await asyncio.gather(self._answers(), self._counters())
         self._check_same_process(counters)
-        self._settle_aborts(counters)
+        probes = 1 if self._probe is not None and not self._probe.done() else 0
+        self._aborts.settle(counters, probes)
         if answers:
             self._transitions.clear(self._engine)
         if self._engine.state is State.STALLED:
@@ -260,37 +261,6 @@ class EngineWatch:
         if self._probe is not None:
             self._probe.cancel()
             self._probe = None
-
-    def _settle_aborts(self, counters: Counters | None) -> None:
-        """Confirm ended requests when the engine has no more work than we know of, by gauges that are alive.
-
-        Those of an engine that hangs stay as they were, and new requests of ours would make up for the ended ones: so
-        either there is no work at all, or tokens have moved since the look before.
-        """
-        aborts = self._engine.unsettled_aborts
-        if not aborts:
-            self._tokens_at_abort = None
-            return
-        if counters is None:
-            self._give_up_aborts(older_than_seconds=CONFIRM_SECONDS)
-            return
-        work = counters.running + counters.waiting
-        moved = self._tokens_at_abort is not None and counters.tokens != self._tokens_at_abort
-        self._tokens_at_abort = counters.tokens
-        probes = 1 if self._probe is not None and not self._probe.done() else 0
-        if not work or (moved and work <= self._engine.outstanding + probes):
-            self._metrics.count_aborts(len(aborts), confirmed=True)
-            aborts.clear()
-            return
-        self._give_up_aborts(older_than_seconds=CONFIRM_SECONDS)
-
-    def _give_up_aborts(self, older_than_seconds: float) -> None:
-        """Count as not confirmed what the engine's counters have not shown in time, or cannot show any more."""
-        aborts = self._engine.unsettled_aborts
-        expired = [at for at in aborts if time.monotonic() - at >= older_than_seconds]
-        if expired:
-            self._metrics.count_aborts(len(expired), confirmed=False)
-            del aborts[: len(expired)]
 
     async def _pause(self) -> None:
         """Wait for the next turn, or for something that asks for attention."""
