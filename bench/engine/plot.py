@@ -15,6 +15,8 @@ STREAMS = (1, 16, 64, 256, 1024)
 COLOURS = {
     "Python, 1 engine": "#9ca3af",
     "Python, 4 API servers": "#4b5563",
+    "Python, 2 engines of 4 API servers": "#dc2626",
+    "Python, 4 engines of 2 API servers": "#f97316",
     "Rust, 1 engine": "#93c5fd",
     "Rust, 2 engines": "#3b82f6",
     "Rust, 3 engines": "#1d4ed8",

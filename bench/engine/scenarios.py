@@ -193,6 +193,31 @@ MPS: list[Step] = [
     Stop(),
 ]
 
+
+# Python front ends: how many API servers an engine needs, and what several engines bring with them.
+def _python(servers: int, count: int) -> tuple[EngineSpec, ...]:
+    flags = ("--api-server-count", str(servers)) if servers > 1 else ()
+    return tuple(engine(f"python{servers}-{number}", *flags, rust=False, kv_gb=7) for number in range(1, count + 1))
+
+
+_TWO, _ONE, _FOUR = (tuple(spec.name for spec in _python(*shape)) for shape in ((2, 4), (1, 2), (4, 2)))
+_RUST_PAIR = (engine("rust1", kv_gb=7), engine("rust2", kv_gb=7))
+SEVERAL: list[Step] = [
+    Start((*_python(2, 4), *_RUST_PAIR), together=True, seconds=180),
+    *loads("Python, 2 engines of 2 API servers", _TWO[:2], 256, 1024, 64, 16, 1),
+    *loads("Python, 1 engine of 2 API servers", _TWO[:1], 256, 64, 16, 1),
+    *loads("Python, 4 engines of 2 API servers", _TWO, 1024, 256),
+    *loads("Python, 3 engines of 2 API servers", _TWO[:3], 256, 1024),
+    *loads("Rust, 2 engines, again", rust(2), 256, 1024, 64, 16, 1),
+    *loads("Rust, 1 engine, again", rust(1), 64, 1),
+    Stop(_TWO[2:]),
+    Start((*_python(1, 2), *_python(4, 2)), together=True, seconds=120),
+    *loads("Python, 2 engines of 1 API server", _ONE, 256, 64, 1024),
+    *loads("Python, 2 engines of 4 API servers", _FOUR, 256, 1024, 64),
+    *loads("Python, 1 engine of 4 API servers", _FOUR[:1], 64),
+    Stop(),
+]
+
 # A machine without a GPU: whether the scripts work, not how fast anything is.
 _CPU = ("--dtype", "float32", "--max-model-len", "4096", "--kv-cache-memory-bytes", "268435456")
 _SMALL = (*_CPU, "--max-num-seqs", "16", "--enforce-eager")
@@ -208,4 +233,4 @@ CPU: list[Step] = [
     Stop(),
 ]
 
-PLANS = {"first": FIRST, "variants": VARIANTS, "mps": MPS, "cpu": CPU}
+PLANS = {"first": FIRST, "variants": VARIANTS, "several": SEVERAL, "mps": MPS, "cpu": CPU}
