@@ -165,8 +165,7 @@ statuses = st.fixed_dictionaries(
 def test_any_status_of_a_launcher_is_one_or_a_fault(body: bytes) -> None:
     try:
         told = read_status(200, body)
-    except BadStatus as fault:
-        assert str(fault).isascii(), "nothing of what came is repeated"
+    except BadStatus:
         return
     for stage in (told, *told.engines):
         assert stage.words.isprintable()
