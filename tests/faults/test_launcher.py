@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.call import Call
 from tests.fakes.engine import FakeEngine, hold
 from tests.fakes.gateway import STREAMED, RunningGateway, assert_quiescent, eventually, running_gateway
-from tests.fakes.launcher import FakeLauncher, engine_status
+from tests.fakes.launcher import FakeLauncher
 from tests.fakes.scripts import Script, writing
 
 ROOM = {"GATEWAY_QUEUE_SIZE": "9", "GATEWAY_QUEUE_TIMEOUT_SECONDS": "20"}
@@ -39,11 +39,6 @@ def saying(body: bytes, status: int = 200) -> Script:
     return script
 
 
-def listing(**one: object) -> Script:
-    engine = {**engine_status(8000, "serving"), **one}
-    return saying(json.dumps({**SOUND, "engines": [engine]}).encode())
-
-
 async def endless(call: Call) -> None:
     """Say a status that is sound as far as it comes, and never ends."""
     call.head(headers={"content-type": "application/json"})
@@ -55,23 +50,6 @@ async def endless(call: Call) -> None:
 
 FAULTS: dict[str, Script] = {
     "no JSON": saying(b"<html>"),
-    "empty": saying(b""),
-    "a list": saying(b"[]"),
-    "deep": saying(b"[" * 60_000),
-    "no UTF-8": saying(b'{"version": 1, "stage": "\xff'),
-    "another version": saying(json.dumps({**SOUND, "version": 2}).encode()),
-    "no engines": saying(b'{"version": 1, "stage": "serving", "since": 1}'),
-    "another stage": saying(json.dumps({**SOUND, "stage": "dancing"}).encode()),
-    "another type": saying(json.dumps({**SOUND, "since": "now"}).encode()),
-    "NaN": saying(json.dumps({**SOUND, "since": float("nan")}).encode()),
-    "port 0": listing(port=0),
-    "port as text": listing(port="8000"),
-    "progress of 43": listing(progress=43),
-    "a time that overflows": listing(started_at=1e300),
-    "a port twice": saying(json.dumps({**SOUND, "engines": [engine_status(8000, "serving")] * 2}).encode()),
-    "65 engines": saying(
-        json.dumps({**SOUND, "engines": [engine_status(n + 1, "serving") for n in range(65)]}).encode()
-    ),
     "404": saying(b"{}", 404),
     "500": saying(json.dumps(SOUND).encode(), 500),
     "a redirect": writing(b"HTTP/1.1 302 Found\r\nlocation: /status\r\ncontent-length: 0\r\n\r\n"),

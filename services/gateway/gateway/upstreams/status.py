@@ -1,11 +1,12 @@
 """What a launcher says at `/status`: its own stage, and that of each engine that it runs."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.schemas import STAGES, StageName
 
+VERSION = 1
 STATUS_BYTES = 65_536
 MOST_ENGINES = 64
 _SHOWN_CHARACTERS = 200
@@ -68,17 +69,17 @@ class EngineStatus(Stage):
     started_at: UnixSeconds | None = None
 
 
+def _one_a_port(engines: list[EngineStatus]) -> list[EngineStatus]:
+    if len({engine.port for engine in engines}) < len(engines):
+        raise ValueError("two engines of one port")
+    return engines
+
+
 class LauncherStatus(Stage):
     """The launcher's own stage, and its engines: none until it has made its plan."""
 
-    version: Literal[1]
-    engines: Annotated[list[EngineStatus], Field(max_length=MOST_ENGINES)]
-
-    @model_validator(mode="after")
-    def _one_engine_a_port(self) -> "LauncherStatus":
-        if len({engine.port for engine in self.engines}) < len(self.engines):
-            raise ValueError("two engines of one port")
-        return self
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    engines: Annotated[list[EngineStatus], Field(max_length=MOST_ENGINES), AfterValidator(_one_a_port)]
 
 
 def read_status(status: int, body: bytes) -> LauncherStatus:
