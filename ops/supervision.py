@@ -12,7 +12,14 @@ from ops.edge import render_nginx
 from ops.errors import StackError
 from ops.settings import Settings
 
-PORTS = {"NGINX_HTTP_PORT": 8080, "ENGINE_PORT": 8000, "GATEWAY_PORT": 8001, "CHAT_UI_PORT": 8002}
+PORTS = {
+    "NGINX_HTTP_PORT": 8080,
+    "ENGINE_PORT": 8000,
+    "ENGINE_STATUS_PORT": 8090,
+    "GATEWAY_PORT": 8001,
+    "CHAT_UI_PORT": 8002,
+}
+NO_STATUS = ("ENGINE_STATUS_PORT", "0")  # the launcher's own word for saying nothing
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,8 @@ class Layout:
     @classmethod
     def of(cls, settings: Settings) -> "Layout":
         """Take the ports from the settings; raises `StackError` for one that is no port."""
-        return cls(settings, {name: settings.port(name, default) for name, default in PORTS.items()})
+        names = [name for name in PORTS if (name, settings.environment.get(name)) != NO_STATUS]
+        return cls(settings, {name: settings.port(name, PORTS[name]) for name in names})
 
     @property
     def run_dir(self) -> Path:
@@ -44,12 +52,17 @@ class Layout:
     def engine(self, model: str = "") -> dict[str, str]:
         """The launcher's variables; `model` overrides the setting."""
         chosen = {"ENGINE_MODEL": model} if model else {}
-        return self.settings.of_service("ENGINE_") | chosen | self._listen("ENGINE")
+        status = self.ports.get("ENGINE_STATUS_PORT", 0)
+        listen = self._listen("ENGINE") | {"ENGINE_STATUS_PORT": str(status)}
+        return self.settings.of_service("ENGINE_") | chosen | listen
 
     def gateway(self) -> dict[str, str]:
         """The gateway's variables."""
+        status = self.ports.get("ENGINE_STATUS_PORT")
         own = {
-            "GATEWAY_UPSTREAMS": f"http://127.0.0.1:{self.ports['ENGINE_PORT']}",
+            "GATEWAY_UPSTREAMS": f"launcher://127.0.0.1:{status}"
+            if status
+            else f"http://127.0.0.1:{self.ports['ENGINE_PORT']}",
             "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
         }
         return own | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
