@@ -58,13 +58,7 @@ class Layout:
 
     def gateway(self) -> dict[str, str]:
         """The gateway's variables."""
-        status = self.ports.get("ENGINE_STATUS_PORT")
-        own = {
-            "GATEWAY_UPSTREAMS": f"launcher://127.0.0.1:{status}"
-            if status
-            else f"http://127.0.0.1:{self.ports['ENGINE_PORT']}",
-            "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
-        }
+        own = {"GATEWAY_UPSTREAMS": self._upstream, "GATEWAY_STATE_DIR": str(self.run_dir / "gateway")}
         return own | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
 
     def chat_ui(self) -> dict[str, str]:
@@ -84,6 +78,12 @@ class Layout:
                 "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.ports['CHAT_UI_PORT']}",
             }
         )
+
+    @property
+    def _upstream(self) -> str:
+        if "ENGINE_STATUS_PORT" in self.ports:
+            return f"launcher://127.0.0.1:{self.ports['ENGINE_STATUS_PORT']}"
+        return f"http://127.0.0.1:{self.ports['ENGINE_PORT']}"
 
     def _listen(self, prefix: str) -> dict[str, str]:
         return {f"{prefix}_HOST": "127.0.0.1", f"{prefix}_PORT": str(self.ports[f"{prefix}_PORT"])}
