@@ -62,7 +62,7 @@ class Waiting:
             self._repeat(reason)
         else:
             self._move(stage.name, stage.progress, stage.remarks)
-            self._repeat(f"vllm: {stage.words}")
+            self._repeat(f"engine: {stage.words}")
 
     def _show_states(self) -> None:
         for service, state in self._way.states().items():
@@ -81,7 +81,7 @@ class Waiting:
         was, self._stage = self._stage, self._way.stage()
         is_new = self._stage is not None and (was is None or was.name != self._stage.name)
         if self._stage and is_new and not self._console.is_terminal:
-            self._print(f"vllm: {self._stage.words}")
+            self._print(f"engine: {self._stage.words}")
 
     def _move(self, description: str, share: float | None, remarks: str) -> None:
         self._progress.update(

@@ -63,13 +63,13 @@ def test_each_change_is_one_line(way: Any) -> None:
     )
     lines = [line.split("s  ", 1)[1] for line in text.splitlines()]
     assert lines[:4] == [f"{service}: running" for service in SERVICES]
-    assert lines[4:] == ["vllm: downloading, 10 % (72 of 721 MB)", "vllm: compiling", "vllm: serving"]
+    assert lines[4:] == ["engine: downloading, 10 % (72 of 721 MB)", "engine: compiling", "engine: serving"]
 
 
 def test_a_long_stage_is_told_again_with_its_progress(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ops.waiting.REPORT_EVERY_SECONDS", 0)
     text = shown(way, Stage("downloading", 0.1), Stage("downloading", 0.9), None)
-    assert "vllm: downloading, 90 %" in text
+    assert "engine: downloading, 90 %" in text
     assert text.splitlines()[-1].endswith("No engine is ready.")
 
 
