@@ -5,7 +5,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ops.errors import StackError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ops.stage import Stage
 
 REPORT_EVERY_SECONDS = 15
+BAR_CHARACTERS = 30
 ASK_EVERY_SECONDS = 2  # in Docker each question is a process in the engine's container
 
 
@@ -32,13 +34,13 @@ class Waiting:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            _BarWhereKnown(bar_width=30),
+            _BarWhereKnown(),
             TextColumn("{task.fields[remarks]}", markup=False),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("starting", total=None, remarks="")
+        self._task = self._progress.add_task("starting", total=None, share=None, remarks="")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -87,8 +89,7 @@ class Waiting:
         self._progress.update(
             self._task,
             description=f"{time.monotonic() - self._started_at:.0f} s: {description}",
-            completed=share or 0.0,
-            total=None if share is None else 1.0,
+            share=share,
             remarks=remarks,
         )
 
@@ -102,8 +103,10 @@ class Waiting:
         self._console.print(f"  {self._line_at - self._started_at:5.0f} s  {line}", markup=False)
 
 
-class _BarWhereKnown(BarColumn):
-    """A bar, and nothing where no progress is known."""
+class _BarWhereKnown(ProgressColumn):
+    """A bar, and nothing where no progress is known: a task of rich's cannot lose its total again."""
 
-    def render(self, task: Task) -> RenderableType:  # type: ignore[override]
-        return Text("") if task.total is None else super().render(task)
+    def render(self, task: Task) -> RenderableType:
+        """Return what stands in the column now."""
+        share = task.fields["share"]
+        return Text("") if share is None else ProgressBar(total=1.0, completed=share, width=BAR_CHARACTERS)
