@@ -4,15 +4,18 @@ import subprocess
 from collections.abc import Sequence
 
 import docker
+from docker.errors import DockerException
 from docker.models.containers import Container
 
 from ops.errors import StackError
 from ops.host import require_free_ports
 from ops.settings import Settings
+from ops.stage import Stage, read_stage
 from ops.way import SERVICES, ServiceState, Verdict, run_check
 
 STOP_TIMEOUT_SECONDS = 180
 GIVE_UP_AFTER_RESTARTS = 3
+STATUS_COMMAND = ["python3", "-m", "launcher", "status"]
 
 
 class Containers:
@@ -71,6 +74,18 @@ class Containers:
             log = (self._settings.run_dir / "compose.log").read_text(errors="replace").strip().splitlines()
             raise StackError(f"docker compose up ended with {starting.returncode}: {log[-1] if log else 'no output'}")
         return states
+
+    def stage(self) -> Stage | None:
+        """Ask the launcher inside the engine's container: nothing of it is published."""
+        try:
+            for container in self._containers():
+                if container.labels.get("com.docker.compose.service") == "vllm" and container.status == "running":
+                    code, output = container.exec_run(STATUS_COMMAND, stderr=False)
+                    return read_stage(output) if code == 0 and isinstance(output, bytes) else None
+        except (DockerException, OSError):
+            # It may be gone by now; its state is told elsewhere.
+            return None
+        return None
 
     def last_words(self, service: str) -> Sequence[str]:
         """Return the last 20 lines of the container's log."""

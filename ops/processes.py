@@ -11,15 +11,18 @@ import xmlrpc.client
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import httpx
 from supervisor.xmlrpc import SupervisorTransport
 
 from ops.errors import StackError
 from ops.host import require_free_disk, require_free_ports
 from ops.settings import PREFIXES, Settings
+from ops.stage import Stage, read_seconds_left, read_stage
 from ops.supervision import Layout, write_configuration
 from ops.way import SERVICES, ServiceState, Verdict, run_check
 
 STOP_TIMEOUT_SECONDS = 90
+ASK_TIMEOUT_SECONDS = 2
 ENVIRONMENT_GB = 6  # both environments and the demo's caches
 GIVE_UP_AFTER_RESTARTS = 2
 
@@ -89,6 +92,15 @@ class Processes:
         found = {info["name"]: self._state_of(info) for info in answer}
         return {service: found.get(service, ServiceState("waiting")) for service in SERVICES}
 
+    def stage(self) -> Stage | None:
+        """Ask the launcher, and the gateway for the time left by earlier starts."""
+        port = self._layout.ports.get("ENGINE_STATUS_PORT")
+        status = _get(port, "/status") if port else None
+        if status is None:
+            return None
+        report = _get(self._layout.ports["GATEWAY_PORT"], "/readyz?verbose")
+        return read_stage(status, read_seconds_left(report))
+
     def last_words(self, service: str) -> Sequence[str]:
         """Return the last 20 lines of the service's log."""
         log = self._run_dir / "logs" / f"{service}.log"
@@ -130,6 +142,14 @@ class Processes:
             starts.add(int(info["start"]))
         failed = state == "FATAL" or len(starts) > GIVE_UP_AFTER_RESTARTS
         return ServiceState(state.lower(), healthy=state == "RUNNING", failed=failed)
+
+
+def _get(port: int, path: str) -> str | None:
+    """Return the body of an answer, whatever its status; None without one."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}{path}", trust_env=False, timeout=ASK_TIMEOUT_SECONDS).text
+    except httpx.HTTPError:
+        return None
 
 
 def _is_alive(pid: int) -> bool:

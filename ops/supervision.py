@@ -12,7 +12,14 @@ from ops.edge import render_nginx
 from ops.errors import StackError
 from ops.settings import Settings
 
-PORTS = {"NGINX_HTTP_PORT": 8080, "ENGINE_PORT": 8000, "GATEWAY_PORT": 8001, "CHAT_UI_PORT": 8002}
+PORTS = {
+    "NGINX_HTTP_PORT": 8080,
+    "ENGINE_PORT": 8000,
+    "ENGINE_STATUS_PORT": 8090,
+    "GATEWAY_PORT": 8001,
+    "CHAT_UI_PORT": 8002,
+}
+NO_STATUS = ("ENGINE_STATUS_PORT", "0")  # the launcher's own word for saying nothing
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,8 @@ class Layout:
     @classmethod
     def of(cls, settings: Settings) -> "Layout":
         """Take the ports from the settings; raises `StackError` for one that is no port."""
-        return cls(settings, {name: settings.port(name, default) for name, default in PORTS.items()})
+        names = [name for name in PORTS if (name, settings.environment.get(name)) != NO_STATUS]
+        return cls(settings, {name: settings.port(name, PORTS[name]) for name in names})
 
     @property
     def run_dir(self) -> Path:
@@ -44,14 +52,13 @@ class Layout:
     def engine(self, model: str = "") -> dict[str, str]:
         """The launcher's variables; `model` overrides the setting."""
         chosen = {"ENGINE_MODEL": model} if model else {}
-        return self.settings.of_service("ENGINE_") | chosen | self._listen("ENGINE")
+        status = self.ports.get("ENGINE_STATUS_PORT", 0)
+        listen = self._listen("ENGINE") | {"ENGINE_STATUS_PORT": str(status)}
+        return self.settings.of_service("ENGINE_") | chosen | listen
 
     def gateway(self) -> dict[str, str]:
         """The gateway's variables."""
-        own = {
-            "GATEWAY_UPSTREAMS": f"http://127.0.0.1:{self.ports['ENGINE_PORT']}",
-            "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
-        }
+        own = {"GATEWAY_UPSTREAMS": self._upstream, "GATEWAY_STATE_DIR": str(self.run_dir / "gateway")}
         return own | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
 
     def chat_ui(self) -> dict[str, str]:
@@ -71,6 +78,12 @@ class Layout:
                 "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.ports['CHAT_UI_PORT']}",
             }
         )
+
+    @property
+    def _upstream(self) -> str:
+        if "ENGINE_STATUS_PORT" in self.ports:
+            return f"launcher://127.0.0.1:{self.ports['ENGINE_STATUS_PORT']}"
+        return f"http://127.0.0.1:{self.ports['ENGINE_PORT']}"
 
     def _listen(self, prefix: str) -> dict[str, str]:
         return {f"{prefix}_HOST": "127.0.0.1", f"{prefix}_PORT": str(self.ports[f"{prefix}_PORT"])}

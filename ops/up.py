@@ -1,7 +1,6 @@
 """`up`: choose a way, choose a model, start, wait for the proof; take everything back if it fails."""
 
 import time
-from collections.abc import Callable
 
 from rich.console import Console
 
@@ -11,11 +10,11 @@ from ops.host import Host, inspect_host
 from ops.processes import Processes
 from ops.proof import Answer, ask, prove
 from ops.settings import Settings
+from ops.waiting import Waiting
 from ops.way import StackWay
 
 DEMO = "demo"
 UNREACHABLE = 3  # the launcher's exit code for weights that are neither cached nor to be had
-REPORT_EVERY_SECONDS = 15
 
 
 def choose_way(settings: Settings, host: Host | None = None) -> tuple[StackWay, str]:
@@ -71,33 +70,9 @@ def _reachable_model(way: StackWay, settings: Settings, console: Console) -> str
 
 def _await_answer(way: StackWay, settings: Settings, console: Console) -> Answer:
     url = address(settings)
-    with console.status("starting") as status:
-        report = _reporter(way, console, status.update)
+    with Waiting(way, console) as waiting:
         # What answers before the start is through may be what is about to be replaced.
-        return prove(url, settings.start_timeout_seconds, report, still_starting=way.is_starting)
-
-
-def _reporter(way: StackWay, console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a callback that shows each change of state once, and raises when a service has given up."""
-    started = time.monotonic()
-    shown: dict[str, str] = {}
-    last = [started]
-
-    def report(reason: str) -> None:
-        now = time.monotonic()
-        for service, state in way.states().items():
-            if state.failed:
-                words = "\n".join(f"  {line}" for line in way.last_words(service))
-                raise StackError(f"{service} cannot start ({state.word}). Its last words:\n{words}")
-            if shown.get(service) != state.word:
-                shown[service] = state.word
-                console.print(f"  {now - started:5.0f} s  {service}: {state.word}")
-        update(f"{now - started:.0f} s: {reason}")
-        if not console.is_terminal and now - last[0] > REPORT_EVERY_SECONDS:
-            last[0] = now
-            console.print(f"  {now - started:5.0f} s  {reason}")
-
-    return report
+        return prove(url, settings.start_timeout_seconds, waiting.report, still_starting=way.is_starting)
 
 
 def _print_success(settings: Settings, console: Console, answer: Answer, seconds: float) -> None:

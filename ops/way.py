@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ops.errors import StackError
+from ops.stage import Stage
 
 CHECK_TIMEOUT_SECONDS = 180
 SERVICES = ("vllm", "gateway", "chat-ui", "nginx")
@@ -51,6 +52,9 @@ class StackWay(Protocol):
 
     def states(self) -> dict[str, ServiceState]:
         """Return each service's state now."""
+
+    def stage(self) -> Stage | None:
+        """Return what the launcher says of the engine's start; None if it says nothing now. Never raises."""
 
     def last_words(self, service: str) -> Sequence[str]:
         """Return the last lines of a service's log."""

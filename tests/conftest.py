@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ops.settings import PREFIXES
+from ops.supervision import PORTS
 
 ROOT = Path(__file__).resolve().parent.parent
 UP_TIMEOUT_SECONDS = 300
@@ -64,7 +65,7 @@ def run_ops(
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The four services as plain processes, brought up by `ops up --demo` and taken down by `ops down`."""
-    ports = free_ports(["NGINX_HTTP_PORT", "ENGINE_PORT", "GATEWAY_PORT", "CHAT_UI_PORT"])
+    ports = free_ports(list(PORTS))
     run_dir = tmp_path_factory.mktemp("run")
     environment = clean_environment(
         STACK_WAY="native", STACK_RUN_DIR=str(run_dir), **{name: str(port) for name, port in ports.items()}

@@ -12,7 +12,7 @@ from gateway.app import create_app
 from gateway.errors import GatewayError, InvalidRequest, UpstreamUnavailable
 from gateway.policy import Clamps, Policy
 from gateway.routes.models import _SHOWN as SHOWN_OF_MODELS
-from gateway.schemas import EngineReport, ReadinessReport, StartReport
+from gateway.schemas import STAGES, EngineReport, ReadinessReport, StageReport, StartReport
 from gateway.settings import Settings
 from gateway.upstreams import STATES
 from hypothesis import given, settings
@@ -150,13 +150,14 @@ def test_every_route_is_described() -> None:
     }
 
 
-@pytest.mark.parametrize("report", [ReadinessReport, EngineReport, StartReport])
+@pytest.mark.parametrize("report", [ReadinessReport, EngineReport, StartReport, StageReport])
 def test_reports_are_as_described(report: Any) -> None:
     described = SCHEMAS[report.__name__]
     assert list(described["properties"]) == list(report.model_fields)
     assert set(described["required"]) == set(report.model_fields)
 
 
-def test_states_and_models_are_as_described() -> None:
+def test_states_stages_and_models_are_as_described() -> None:
     assert tuple(SCHEMAS["EngineReport"]["properties"]["state"]["enum"]) == STATES
+    assert tuple(SCHEMAS["StageReport"]["properties"]["name"]["enum"]) == STAGES
     assert tuple(SCHEMAS["Model"]["properties"]) == SHOWN_OF_MODELS

@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import json
 import math
 import re
 import time
@@ -13,8 +14,8 @@ import pytest
 from gateway.readiness.counters import read_counters
 from gateway.readiness.trial import Trial, TrialFault, _choice_in, check_text
 from gateway.settings import SettingsError, load
-from gateway.upstreams import Answer, Engine, Upstreams
-from gateway.upstreams.pool import _host_and_port
+from gateway.upstreams import Answer, BadStatus, Engine, Upstreams, read_status
+from gateway.upstreams.names import host_and_port
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from tests.fuzz.effort import effort
 ENGINE = Engine("engine", "http://127.0.0.1:8000")
 
 # --- Addresses of engines ------------------------------------------------------
-schemes = st.sampled_from(["http://", "https://", "dns://"])
+schemes = st.sampled_from(["http://", "https://", "dns://", "launcher://"])
 odd_hosts = ["A", "999.1.1.1", "[::1]", "[:::]", "[1.2.3.4]", "[]", "a..b", ".", "a.", "-", "a" * 64, "é"]
 hosts = st.sampled_from(["vllm", "a", "127.0.0.1", *odd_hosts]) | st.text("ab.-_:[]1", min_size=1, max_size=6)
 ports = st.sampled_from(["", "", ":8000", ":65535", ":0", ":65536", ":", ":08"])
@@ -38,6 +39,7 @@ HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
 @example("dns://[::1]:8000")
 @example("http://a,http://a/")
 @example("http://a,https://a")
+@example("launcher://[::1]:8090,launcher://[::1")
 @given(st.text(max_size=30) | addresses | st.lists(addresses, min_size=2, max_size=3).map(",".join))
 def test_any_address_is_one_that_can_be_used_or_is_refused_on_one_line(text: str) -> None:
     upstreams = upstreams_of(text)
@@ -45,7 +47,7 @@ def test_any_address_is_one_that_can_be_used_or_is_refused_on_one_line(text: str
         assert upstreams.startswith("GATEWAY_UPSTREAMS=")
         assert upstreams.isprintable()
         return
-    places = [_host_and_port(name) for name in upstreams._names]
+    places = [host_and_port(name, 8000) for name in (*upstreams._names, *upstreams.launchers.names)]
     for engine in upstreams.engines:
         url = engine.url("/health")
         assert url.path == "/health"
@@ -138,6 +140,38 @@ def test_any_name_of_a_model_leaves_the_figures_readable(name: str, figure: int)
     counters = read_counters(f'vllm:num_requests_running{{engine="0",model_name="{name}"}} {figure}.0\n'.encode())
     assert counters is not None
     assert counters.running == figure
+
+
+# --- A launcher's status -------------------------------------------------------
+odd_values = json_values | st.floats() | st.integers() | st.sampled_from(["serving", "stopping", "\ud800", "x" * 999])
+engine_statuses = st.fixed_dictionaries(
+    {"port": st.integers(0, 65_536) | odd_values, "stage": st.just("loading") | odd_values, "since": odd_values},
+    optional={"started_at": odd_values, "progress": odd_values, "detail": odd_values},
+)
+statuses = st.fixed_dictionaries(
+    {
+        "version": st.just(1) | odd_values,
+        "stage": st.just("loading") | odd_values,
+        "since": st.just(1.5) | odd_values,
+        "engines": st.lists(engine_statuses, max_size=3) | odd_values,
+    },
+    optional={"progress": odd_values, "detail": odd_values, "x": odd_values},
+)
+
+
+@effort(120, 5000)
+@example(b"[" * 100_000)
+@given(st.binary(max_size=40) | (statuses | odd_values).map(lambda value: json.dumps(value).encode()))
+def test_any_status_of_a_launcher_is_one_or_a_fault(body: bytes) -> None:
+    try:
+        told = read_status(200, body)
+    except BadStatus:
+        return
+    for stage in (told, *told.engines):
+        assert stage.words.isprintable()
+        assert math.isfinite(stage.since)
+        assert stage.progress is None or 0 <= stage.progress <= 1
+    assert all(Engine("x", f"http://a:{engine.port}").url("/health").port == engine.port for engine in told.engines)
 
 
 # --- Retry-After ---------------------------------------------------------------

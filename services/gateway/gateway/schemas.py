@@ -12,6 +12,21 @@ from gateway.errors import Outcome
 Route = Literal["chat_completions", "completions", "models", "livez", "readyz", "metrics", "other"]
 ROUTES: tuple[Route, ...] = get_args(Route)
 RELAYED_ROUTES: frozenset[Route] = frozenset({"chat_completions", "completions"})
+# The launcher's words for how far an engine has come, in this order.
+StageName = Literal[
+    "checking",
+    "downloading",
+    "waiting",
+    "starting",
+    "loading",
+    "compiling",
+    "capturing",
+    "warming",
+    "serving",
+    "stopping",
+    "ended",
+]
+STAGES: tuple[StageName, ...] = get_args(StageName)
 
 
 @dataclass(slots=True)
@@ -87,8 +102,17 @@ class StartReport(BaseModel):
     seconds_left: float | None
 
 
+class StageReport(BaseModel):
+    """How far an engine has come by its launcher's word; `progress` is a share of 1, null where it is not known."""
+
+    name: StageName
+    progress: float | None
+    detail: str | None
+    seconds: float
+
+
 class EngineReport(BaseModel):
-    """One engine as `/readyz?verbose` shows it."""
+    """One engine as `/readyz?verbose` shows it, or a launcher that has none yet; `stage` is null without a launcher."""
 
     engine: str
     state: str
@@ -99,6 +123,7 @@ class EngineReport(BaseModel):
     outstanding: int
     warmup_ttft_seconds: float | None
     start: StartReport | None
+    stage: StageReport | None
 
 
 class ReadinessReport(BaseModel):

@@ -34,7 +34,8 @@ class Settings(BaseModel):
     upstreams: tuple[str, ...] = Field(
         ("http://127.0.0.1:8000",),
         description="Engines, as base URLs with commas between them. dns://name:port takes every address "
-        "of the name as an engine and looks again every few seconds.",
+        "of the name as an engine and looks again every few seconds. launcher://name:port asks the launcher at "
+        "every address of the name, at its ENGINE_STATUS_PORT, which engines it runs and how far they are.",
     )
     warmup: Literal["on", "off"] = Field(
         "on", description="Whether an engine must have answered warm-up generations before it gets requests."
@@ -91,7 +92,8 @@ class Settings(BaseModel):
             address = _UPSTREAM.fullmatch(upstream)
             if not address or int(address["port"] or 0) > _LAST_PORT or not _is_ipv6(address["ipv6"]):
                 raise ValueError(
-                    f"{upstream!r} is no base URL; write http://host:port, https://host:port or dns://host:port"
+                    f"{upstream!r} is no base URL; write http://host:port, https://host:port, dns://host:port or "
+                    "launcher://host:port"
                 )
         places = {upstream.partition("://")[2].rstrip("/") for upstream in value}
         if len(places) < len(value):
@@ -108,7 +110,7 @@ _LAST_PORT = 65_535
 # A name as IDNA takes it; two addresses that differ in their scheme alone would be one engine with one label.
 _NAME = r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?"
 _UPSTREAM = re.compile(
-    rf"(?:https?://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})|dns://{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?/?"
+    rf"(?:(?:https?|launcher)://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})|dns://{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?/?"
 )
 
 

@@ -32,6 +32,8 @@ def test_empty_is_the_default(value: str) -> None:
 def test_several_upstreams() -> None:
     given = {"GATEWAY_UPSTREAMS": "http://a:8000, https://b/ ,dns://vllm:8000,http://[::1]:8000"}
     assert load(given).upstreams == ("http://a:8000", "https://b", "dns://vllm:8000", "http://[::1]:8000")
+    given = {"GATEWAY_UPSTREAMS": "launcher://vllm:8090/,launcher://[::1]:8090"}
+    assert load(given).upstreams == ("launcher://vllm:8090", "launcher://[::1]:8090")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,9 @@ def test_several_upstreams() -> None:
         ("GATEWAY_UPSTREAMS", "http://vllm:8000/v1"),
         ("GATEWAY_UPSTREAMS", "http://user:secret@vllm:8000"),
         ("GATEWAY_UPSTREAMS", "http://a,http://a"),
+        ("GATEWAY_UPSTREAMS", "launcher://vllm:8090/status"),
+        ("GATEWAY_UPSTREAMS", "launcher://[::x]:8090"),
+        ("GATEWAY_UPSTREAMS", "launcher://a:1,dns://a:1"),
     ],
 )
 def test_wrong_value_names_the_variable_on_one_line(name: str, value: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ops.edge import render_nginx
 from ops.errors import StackError
-from ops.settings import load_settings
+from ops.settings import Settings, load_settings
 from ops.supervision import Layout, write_configuration
 from tests.conftest import ROOT
 
@@ -57,3 +57,22 @@ def test_each_program_gets_its_own_variables_and_no_secret_of_another(tmp_path: 
     assert 'CHAT_UI_GATEWAY_URL="http://127.0.0.1:9001"' in parsed["program:chat-ui"]["environment"]
     assert "hidden" not in text
     assert layout.configuration.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("environ", "upstreams", "status_port"),
+    [
+        ({}, "launcher://127.0.0.1:8090", "8090"),
+        ({"ENGINE_STATUS_PORT": "9090"}, "launcher://127.0.0.1:9090", "9090"),
+        ({"ENGINE_STATUS_PORT": "0", "ENGINE_PORT": "9000"}, "http://127.0.0.1:9000", "0"),
+        ({"GATEWAY_UPSTREAMS": "http://elsewhere:8000"}, "http://elsewhere:8000", "8090"),
+    ],
+)
+def test_the_gateway_asks_the_launcher_unless_told_otherwise(
+    tmp_path: Path, environ: dict[str, str], upstreams: str, status_port: str
+) -> None:
+    settings = Settings(tmp_path, tmp_path, "native", 1, environ)
+    layout = Layout.of(settings)
+    assert layout.gateway()["GATEWAY_UPSTREAMS"] == upstreams
+    assert layout.engine()["ENGINE_STATUS_PORT"] == status_port
+    assert ("ENGINE_STATUS_PORT" in layout.ports) is (status_port != "0")

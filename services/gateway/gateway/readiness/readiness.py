@@ -2,21 +2,19 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from gateway.errors import GatewayError, ShuttingDown
 from gateway.metrics import Metrics
+from gateway.readiness.following import ASK_SECONDS, Following
+from gateway.readiness.report import report_of
 from gateway.readiness.starts import StartTimes
 from gateway.readiness.transitions import Transitions
 from gateway.readiness.watch import EngineWatch, WatchTimes
-from gateway.schemas import EngineReport, ReadinessReport, StartReport
-from gateway.upstreams import STATES, Engine, EngineClient, Start, State, Upstreams
+from gateway.schemas import ReadinessReport
+from gateway.upstreams import STATES, Engine, EngineClient, State, Upstreams
 
 _log = logging.getLogger("gateway.readiness")
-# Docker's name service forgets a container at once and knows a new one within a second.
-LOOK_UP_SECONDS = 5.0
 
 
 class Readiness:
@@ -45,7 +43,14 @@ class Readiness:
         self._times = times
         self._warmup = warmup
         self._watches: dict[Engine, asyncio.Task[None]] = {}
-        self._following: asyncio.Task[None] | None = None
+        self._following = Following(
+            upstreams,
+            client,
+            min(ASK_SECONDS, times.interval),
+            watch=self._watch,
+            leave=self._leave,
+            forget=self._forget,
+        )
 
     def start(self) -> None:
         """Begin to watch every engine."""
@@ -53,12 +58,12 @@ class Readiness:
         self._metrics.show_ready_from(lambda: self._upstreams.ready)
         for engine in self._upstreams.engines:
             self._watch(engine)
-        if self._upstreams.has_names:
-            self._following = asyncio.create_task(self._follow_names())
+        self._following.start()
 
     async def stop(self) -> None:
         """End all watching."""
-        tasks = [*self._watches.values(), *([self._following] if self._following else [])]
+        await self._following.stop()
+        tasks = list(self._watches.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -76,15 +81,8 @@ class Readiness:
         return None if self._upstreams.ready else self._upstreams.not_ready()
 
     def report(self) -> ReadinessReport:
-        """Return the state of every engine."""
-        error = self.error()
-        return ReadinessReport(
-            ready=error is None,
-            draining=self._upstreams.closing,
-            waits_for=error.message if error else None,
-            seconds_left=None if error is None else _rounded(self._upstreams.seconds_left()),
-            engines=[_report(engine) for engine in self._upstreams.engines],
-        )
+        """Return the state of every engine, and of every launcher that has none yet."""
+        return report_of(self._upstreams, self.error())
 
     def _watch(self, engine: Engine) -> None:
         self._transitions.show(engine)
@@ -108,50 +106,14 @@ class Readiness:
                 _log.exception("watching failed", extra={"fields": {"engine": engine.label}})
                 await asyncio.sleep(self._times.interval)
 
-    async def _follow_names(self) -> None:
-        while True:
-            try:
-                await self.look_up()
-            except Exception:  # noqa: BLE001  (logged, and tried again)
-                _log.exception("looking names up failed")
-            await asyncio.sleep(LOOK_UP_SECONDS)
+    def _leave(self, engine: Engine, reason: str) -> None:
+        self._watches.pop(engine).cancel()
+        engine.start = None
+        self._transitions.enter(engine, State.DRAINING, f"its last answers; {reason}")
+
+    def _forget(self, engine: Engine) -> None:
+        self._metrics.forget_engine(engine.label, STATES)
 
     async def look_up(self) -> None:
         """Look the names up once, and begin or end the watching of what has changed."""
-        added, gone = await self._upstreams.look_up(LOOK_UP_SECONDS)
-        for engine in gone:
-            self._watches.pop(engine).cancel()
-            engine.start = None
-            self._transitions.enter(
-                engine, State.DRAINING, "its last answers; its address is gone from the name service"
-            )
-        for engine in self._upstreams.drop_finished():
-            self._metrics.forget_engine(engine.label, STATES)
-        for engine in added:
-            self._watch(engine)
-
-
-def _report(engine: Engine) -> EngineReport:
-    return EngineReport(
-        engine=engine.label,
-        state=engine.shown_state,
-        since=datetime.fromtimestamp(engine.since, UTC).isoformat(timespec="seconds"),
-        seconds_in_state=round(time.time() - engine.since, 1),
-        waits_for=engine.waits_for,
-        models=[model["id"] for model in engine.models],
-        outstanding=engine.outstanding,
-        warmup_ttft_seconds=engine.warmup_ttft_seconds,
-        start=_start_report(engine.start) if engine.start else None,
-    )
-
-
-def _start_report(start: Start) -> StartReport:
-    return StartReport(
-        elapsed_seconds=round(start.elapsed_seconds, 1),
-        usual_seconds=_rounded(start.usual_seconds),
-        seconds_left=_rounded(start.seconds_left),
-    )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 1)
+        await self._following.look_up()

@@ -15,6 +15,7 @@ from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.metrics import Metrics
 from gateway.readiness.aborts import Aborts
 from gateway.readiness.counters import Counters, read_counters
+from gateway.readiness.process import ProcessStart
 from gateway.readiness.starts import StartTimes
 from gateway.readiness.transitions import Transitions
 from gateway.readiness.trial import TrialFault, is_alive
@@ -30,6 +31,8 @@ METRICS_BYTES = 4_194_304
 CONFIRM_LOOK_SECONDS = 0.25
 # An engine's process may have begun this long before a look finds that the one before is gone.
 START_SLACK_SECONDS = 5.0
+# What an engine that is told to stop goes through before it is unreachable.
+_STOPS_IN = frozenset({State.LOADING, State.DRAINING})
 # The share of the stall time after which a probe is sent; the rest is the probe's.
 PROBE_AFTER_SHARE = 0.25
 
@@ -75,7 +78,7 @@ class EngineWatch:
         self._warmup = warmup
         self._progress: tuple[float, int] = (-1.0, 0)
         self._last_movement_at = 0.0
-        self._started_at = 0.0
+        self._process = ProcessStart(engine)
         self._aborts = Aborts(engine, metrics)
         self._probe: asyncio.Task[bool] | None = None
 
@@ -106,9 +109,7 @@ class EngineWatch:
         engine = self._engine
         await self._check_health()
         engine.models = await self._models()
-        counters = await self._counters()
-        was_started_at, self._started_at = self._started_at, counters.started_at if counters else 0.0
-        if self._started_at != was_started_at:
+        if self._process.note(await self._counters()):
             self._measure_start()
         if self._warmup:
             self._enter(State.WARMING, "warm-up generations")
@@ -130,12 +131,15 @@ class EngineWatch:
     def _note_away(self, state: State) -> None:
         """Begin to count the time of a start, until the process itself says when it began.
 
-        An engine that stops in order is loading first, for as long as it finishes what it has; that is no start yet.
+        An engine that stops in order is loading or draining first, for as long as it finishes what it has; that is no
+        start yet. Nor is the time until its launcher says that the process has begun.
         """
         engine = self._engine
-        has_stopped = engine.state is State.LOADING and state is State.UNREACHABLE
+        has_stopped = engine.state in _STOPS_IN and state is State.UNREACHABLE
         if engine.start is None or engine.start.is_measured or has_stopped:
             engine.start = Start(time.time(), self._starts.usual_seconds(engine.family))
+        if engine.start.began_at < self._process.told <= time.time():
+            engine.start.began_at = self._process.told
 
     def _measure_start(self) -> None:
         """Take the process's own word for when it began, if that was since the engine was seen to be away.
@@ -143,8 +147,9 @@ class EngineWatch:
         One that is older has not started now: it could not be reached for a while, or was busy.
         """
         start = self._engine.start
-        if start and start.began_at - self._times.interval - START_SLACK_SECONDS <= self._started_at <= time.time():
-            start.began_at = self._started_at
+        began_at = self._process.at
+        if start and start.began_at - self._times.interval - START_SLACK_SECONDS <= began_at <= time.time():
+            start.began_at = began_at
             start.is_measured = True
 
     async def _check_health(self) -> None:
@@ -152,6 +157,8 @@ class EngineWatch:
             status, _ = await self._get("/health", HEALTH_BYTES)
         except GatewayError as error:
             raise _fallen(error, State.UNREACHABLE) from None
+        if self._engine.is_stopping:
+            raise _NotProved(State.DRAINING, "its last answers; it is being stopped")
         if status != _OK:
             raise _NotProved(State.LOADING, f"/health to answer 200; it answers {status}")
 
@@ -182,7 +189,8 @@ class EngineWatch:
     async def _look(self) -> None:
         """Look once at a proved engine and draw the consequence."""
         answers, counters = await asyncio.gather(self._answers(), self._counters())
-        self._check_same_process(counters)
+        if self._process.has_changed(counters):
+            raise _NotProved(State.LOADING, "a new look: the engine was restarted")
         probes = 1 if self._probe is not None and not self._probe.done() else 0
         self._aborts.settle(counters, probes)
         if answers:
@@ -200,19 +208,10 @@ class EngineWatch:
         try:
             await self._check_health()
         except _NotProved as fall:
-            if isinstance(fall.__context__, UpstreamTimeout):
+            if isinstance(fall.__context__, UpstreamTimeout) and not self._engine.is_stopping:
                 return False
             raise
         return True
-
-    def _check_same_process(self, counters: Counters | None) -> None:
-        if not counters or not counters.started_at:
-            return
-        if not self._started_at:
-            # The page could not be had while the engine was proved.
-            self._started_at = counters.started_at
-        if counters.started_at != self._started_at:
-            raise _NotProved(State.LOADING, "a new look: the engine was restarted")
 
     def _judge(self, counters: Counters | None, *, answers: bool) -> None:
         now = time.monotonic()

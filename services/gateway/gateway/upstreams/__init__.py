@@ -5,6 +5,21 @@ Nothing outside this package knows the HTTP client.
 
 from gateway.upstreams.client import Answer, EngineClient
 from gateway.upstreams.engine import STATES, Engine, Start, State
+from gateway.upstreams.launchers import Launcher
 from gateway.upstreams.pool import Upstreams
+from gateway.upstreams.status import STATUS_BYTES, BadStatus, Stage, read_status
 
-__all__ = ["STATES", "Answer", "Engine", "EngineClient", "Start", "State", "Upstreams"]
+__all__ = [
+    "STATES",
+    "STATUS_BYTES",
+    "Answer",
+    "BadStatus",
+    "Engine",
+    "EngineClient",
+    "Launcher",
+    "Stage",
+    "Start",
+    "State",
+    "Upstreams",
+    "read_status",
+]

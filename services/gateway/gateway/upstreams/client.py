@@ -10,6 +10,7 @@ import aiohttp
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.upstreams.engine import Engine
 from gateway.upstreams.faults import CLIENT_ERRORS, translate
+from gateway.upstreams.launchers import Launcher
 
 # uvicorn under vLLM closes an idle connection after 5 s; a request on a connection that is just being
 # closed would be lost, and a POST must not be sent twice.
@@ -134,6 +135,15 @@ def _take_exception(lost: asyncio.Future[None]) -> None:
         lost.exception()
 
 
+async def _read(content: aiohttp.StreamReader, limit_bytes: int) -> bytes:
+    """Read to the end or the limit; one read of aiohttp's brings what has arrived, which is not all of a long page."""
+    chunks = []
+    while limit_bytes > 0 and (chunk := await content.read(limit_bytes)):
+        chunks.append(chunk)
+        limit_bytes -= len(chunk)
+    return b"".join(chunks)
+
+
 class EngineClient:
     """Calls engines; `start` it inside the running loop, `close` it before the loop ends."""
 
@@ -177,14 +187,16 @@ class EngineClient:
             raise translate(error) from error
         return Answer(response, engine)
 
-    async def get(self, engine: Engine, path: str, *, timeout_seconds: float, limit_bytes: int) -> tuple[int, bytes]:
+    async def get(
+        self, engine: Engine | Launcher, path: str, *, timeout_seconds: float, limit_bytes: int
+    ) -> tuple[int, bytes]:
         """Return the status and at most `limit_bytes` of the body of an answer to a look."""
         try:
             async with (
                 asyncio.timeout(timeout_seconds),
                 self._session.get(engine.url(path), allow_redirects=False) as response,
             ):
-                return response.status, await response.content.read(limit_bytes)
+                return response.status, await _read(response.content, limit_bytes)
         except aiohttp.ConnectionTimeoutError as error:
             # It is a TimeoutError too, but an engine that takes no connection is not just slow.
             raise translate(error) from error

@@ -10,6 +10,8 @@ from typing import Any
 
 from yarl import URL
 
+from gateway.upstreams.status import EngineStatus
+
 
 class State(StrEnum):
     """What is proved of an engine; the closed set behind `gateway_engine_state{state}`."""
@@ -67,6 +69,8 @@ class Engine:
         self.unsettled_aborts: list[float] = []
         self.warmup_ttft_seconds: float | None = None
         self.start: Start | None = None
+        # What its launcher said last, if it has one and that can be asked.
+        self.told: EngineStatus | None = None
         # A connection was just refused: no more requests until readiness has looked.
         self.is_suspect = False
         # Set when something happened that readiness should look at before its next turn.
@@ -77,18 +81,25 @@ class Engine:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether it has proved itself and is not known to stand still or to refuse connections."""
-        return self.state in _TAKES_REQUESTS and not self.is_suspect
+        """Whether it has proved itself and is not known to stand still, to refuse connections or to be stopped."""
+        return self.state in _TAKES_REQUESTS and not self.is_suspect and not self.is_stopping
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether its launcher says that it is being stopped, or has ended."""
+        return self.told is not None and self.told.is_over
 
     @property
     def shown_state(self) -> State:
-        """The state as people are told: one that has just refused a connection is unreachable to them."""
-        return State.UNREACHABLE if self.is_suspect else self.state
+        """The state as people are told: what has become known since the last look counts too."""
+        if self.is_suspect:
+            return State.UNREACHABLE
+        return State.DRAINING if self.is_stopping and self.state in _TAKES_REQUESTS else self.state
 
     @property
     def family(self) -> str:
-        """What the replicas behind one name have in common; for a fixed address, its label."""
-        return self.label.rpartition("/")[0] or self.label
+        """What the engines behind one name have in common, the name; for a fixed address, its label."""
+        return self.label.partition("/")[0]
 
     def url(self, path: str) -> URL:
         """Return the address of one of the few paths the gateway uses."""
@@ -105,6 +116,12 @@ class Engine:
             yield
         finally:
             self.outstanding -= 1
+
+    def hear(self, told: EngineStatus | None) -> None:
+        """Take its launcher's word, or forget it; readiness is asked to look when it says something new."""
+        was, self.told = self.told, told
+        if (was and (was.stage, was.started_at)) != (told and (told.stage, told.started_at)):
+            self.attention.set()
 
     def note_abort(self) -> None:
         """Remember that work of ours was ended early, for readiness to confirm by the engine's counters."""

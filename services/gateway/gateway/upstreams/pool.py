@@ -1,25 +1,28 @@
 """Which engines there are, and which of them takes the next request."""
 
-import asyncio
+import itertools
 import math
-import socket
-from collections.abc import Iterator
 
 from gateway.errors import RETRY_AFTER_SECONDS, NotReady, ShuttingDown
 from gateway.upstreams.engine import Engine
+from gateway.upstreams.launchers import Launcher, Launchers
+from gateway.upstreams.names import addresses_of, base_url, host_and_port
+from gateway.upstreams.status import LauncherStatus, Stage
 
 DNS_SCHEME = "dns://"
+LAUNCHER_SCHEME = "launcher://"
 DEFAULT_ENGINE_PORT = 8000
 # Longer is not honoured: the OpenAI SDKs ignore a Retry-After above a minute.
 MOST_RETRY_AFTER_SECONDS = 60
 
 
 class Upstreams:
-    """The configured engines, and those that a name service adds and takes away."""
+    """The configured engines, and those that name services and launchers add and take away."""
 
     def __init__(self, upstreams: tuple[str, ...]) -> None:
-        self._fixed = [Engine(_label(url), url) for url in upstreams if not url.startswith(DNS_SCHEME)]
-        self._names = [url.removeprefix(DNS_SCHEME) for url in upstreams if url.startswith(DNS_SCHEME)]
+        self._fixed = [Engine(_label(url), url) for url in upstreams if url.startswith(("http://", "https://"))]
+        self._names = [_label(url) for url in upstreams if url.startswith(DNS_SCHEME)]
+        self.launchers = Launchers([_label(url) for url in upstreams if url.startswith(LAUNCHER_SCHEME)])
         self._found: dict[str, Engine] = {}
         self._leaving: list[Engine] = []
         self._turn = 0
@@ -28,12 +31,12 @@ class Upstreams:
     @property
     def has_names(self) -> bool:
         """Whether there is a name to look up again and again."""
-        return bool(self._names)
+        return bool(self._names or self.launchers.names)
 
     @property
     def engines(self) -> list[Engine]:
         """Every engine known now."""
-        return [*self._fixed, *self._found.values(), *self._leaving]
+        return [*self._fixed, *self._found.values(), *self.launchers.engines, *self._leaving]
 
     def pick(self) -> Engine:
         """Return the ready engine with the least outstanding work; raise NotReady or ShuttingDown.
@@ -84,10 +87,20 @@ class Upstreams:
     def waits_for(self) -> str:
         """Say in words, without addresses, what stands between the gateway and a ready engine."""
         engines = self.engines
+        stage = self._first_to_serve()
         if not engines:
-            return "the engine's name has no address yet"
+            if stage:
+                return f"no engine yet: {stage.summary}"
+            return f"the engine's {'launcher does not answer' if self.launchers.all else 'name has no address'} yet"
         states = sorted({engine.shown_state.value for engine in engines})
-        return f"{len(engines)} known, {' and '.join(states)}"
+        return f"{len(engines)} known, {' and '.join(states)}{f': {stage.summary}' if stage else ''}"
+
+    def _first_to_serve(self) -> Stage | None:
+        """Return the stage of what should serve first: of the engine that has come furthest in its start."""
+        told = [engine.told for engine in self.launchers.engines]
+        stages: list[Stage] = [stage for stage in told if stage and stage.is_before_serving]
+        stages += [launcher.told for launcher in self.launchers.all if launcher.told and not launcher.engines]
+        return max(stages, key=lambda stage: stage.order, default=None)
 
     async def look_up(self, timeout_seconds: float) -> tuple[list[Engine], list[Engine]]:
         """Look the names up again and return the engines that are new and those that are gone.
@@ -96,55 +109,41 @@ class Upstreams:
         requests; what it has may finish.
         """
         added: list[Engine] = []
-        gone: list[Engine] = []
+        gone = await self.launchers.look_up(timeout_seconds, self._leaving)
         for name in self._names:
-            host, port = _host_and_port(name)
-            try:
-                async with asyncio.timeout(timeout_seconds):
-                    found = await asyncio.get_running_loop().getaddrinfo(
-                        host, port, family=socket.AF_INET, type=socket.SOCK_STREAM
-                    )
-            except (OSError, TimeoutError, UnicodeError):
+            host, port = host_and_port(name, DEFAULT_ENGINE_PORT)
+            found = await addresses_of(host, port, ipv6=False, timeout_seconds=timeout_seconds)
+            if found is None:
                 continue
-            addresses = {f"http://{address[4][0]}:{port}" for address in found}
-            known = {url: engine for url, engine in self._found.items() if _belongs(engine, name)}
-            for url in known.keys() - addresses:
+            addresses = {base_url(address, port) for address in found}
+            known = {url for url, engine in self._found.items() if engine.family == name}
+            for url in known - addresses:
                 engine = self._found.pop(url)
                 self._leaving.append(engine)
                 gone.append(engine)
-            for url in sorted(addresses - known.keys()):
+            for url in sorted(addresses - known):
                 engine = Engine(self._free_label(name), url)
                 self._found[url] = engine
                 added.append(engine)
         return added, gone
 
+    def hear(self, launcher: Launcher, told: LauncherStatus) -> tuple[list[Engine], list[Engine]]:
+        """Take a launcher's word and return the engines that are new and those that are gone, as `look_up` does."""
+        added, gone = launcher.hear(told, {engine.label for engine in self.engines})
+        self._leaving += gone
+        return added, gone
+
     def drop_finished(self) -> list[Engine]:
         """Forget the engines that are gone and have answered their last request; return them."""
         finished = [engine for engine in self._leaving if engine.outstanding == 0]
-        self._leaving = [engine for engine in self._leaving if engine.outstanding]
+        self._leaving[:] = [engine for engine in self._leaving if engine.outstanding]
         return finished
 
     def _free_label(self, name: str) -> str:
         """Number an engine within its name, reusing what is free: the label set stays as small as the fleet."""
         taken = {engine.label for engine in self.engines}
-        return next(label for label in _numbered(name) if label not in taken)
+        return next(label for number in itertools.count(1) if (label := f"{name}/{number}") not in taken)
 
 
 def _label(url: str) -> str:
     return url.split("://", 1)[1]
-
-
-def _numbered(name: str) -> Iterator[str]:
-    number = 1
-    while True:
-        yield f"{name}/{number}"
-        number += 1
-
-
-def _belongs(engine: Engine, name: str) -> bool:
-    return engine.label.rpartition("/")[0] == name
-
-
-def _host_and_port(name: str) -> tuple[str, int]:
-    host, _, port = name.partition(":")
-    return host, int(port) if port else DEFAULT_ENGINE_PORT
