@@ -9,6 +9,8 @@ from launcher.hardware.machine import Host
 
 # Above this a cgroup v1 limit means "none": the kernel writes the largest page-aligned number.
 _NO_LIMIT = 1 << 60
+# Of the CPU's flags only those that decide whether and how vLLM computes.
+_VECTORS = ("avx", "amx", "asimd", "bf16", "i8mm", "sve")
 
 
 def read(root: Path = Path("/")) -> Host:
@@ -69,7 +71,7 @@ def _cores(root: Path) -> int:
 def _cpu_flags(root: Path) -> frozenset[str]:
     for line in _text(root / "proc/cpuinfo").splitlines():
         if line.startswith(("flags", "Features")):
-            return frozenset(line.partition(":")[2].split())
+            return frozenset(flag for flag in line.partition(":")[2].split() if flag.startswith(_VECTORS))
     return frozenset()
 
 
