@@ -7,7 +7,7 @@ from launcher import profiles
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import GIB, Gpu, Host
 from launcher.memory import SLACK_TOKENS, Demand, explicit_kv, gib, kv_bytes
-from launcher.settings import Settings
+from launcher.settings import Settings, variable
 
 # A card with less than half of the roomiest one's free memory is somebody else's.
 _CROWDED = 0.5
@@ -109,12 +109,16 @@ def _too_small(settings: Settings, cards: tuple[Gpu, ...], demand: Demand, numbe
     """Why not even so many cards hold the model."""
     kv_cache = _least_kv(settings, demand, number)
     limit = gib(allowed(settings, min(card.memory_free_bytes for card in cards)))
-    origin = "ENGINE_VRAM_GB" if settings.vram_gb is not None else f"{profiles.HIGHEST_SHARE:.0%} of what is free"
     each = " each" if number > 1 else ""
+    origin, cure = f"{profiles.HIGHEST_SHARE:.0%} of what is free", f"Stop what else uses them ({others(cards[0])})"
+    if settings.vram_gb is not None:
+        origin, cure = "ENGINE_VRAM_GB", "Raise that"
+    lower = [name for name in ("max_model_len", "kv_cache_gb") if getattr(settings, name)]
+    cure += "".join(f", lower {variable(name)}" for name in lower)
     return InsufficientResources(
         f"{number} x {cards[0].name} may give {limit}{each} ({origin}), and the model needs"
-        f" {gib(demand.fixed(number) + kv_cache)}{each}: {demand.parts(number, kv_cache)}. Raise ENGINE_VRAM_GB, stop"
-        f" what else uses the card ({others(cards[0])}), or take more or larger cards, or ENGINE_QUANTIZATION"
+        f" {gib(demand.fixed(number) + kv_cache)}{each}: {demand.parts(number, kv_cache)}. {cure}, or take more or"
+        " larger cards, or a quantized checkpoint"
     )
 
 

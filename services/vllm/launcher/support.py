@@ -19,8 +19,14 @@ def choose_device(settings: Settings, hardware: Hardware, installation: Installa
     if settings.device == "cpu":
         raise UnsupportedHardware(f"ENGINE_DEVICE=cpu, but the installed vLLM is the CUDA build; {_CPU_IMAGE}")
     if not hardware.gpus:
-        reason = hardware.gpu_problem or "no NVIDIA GPU is visible"
-        raise UnsupportedHardware(f"{reason}; give the container a GPU (NVIDIA Container Toolkit), or {_CPU_IMAGE}")
+        if hardware.gpu_problem:
+            raise UnsupportedHardware(
+                f"{hardware.gpu_problem}; see what nvidia-smi says on the host (after an update of the driver, restart"
+                f" it) and in the container (NVIDIA Container Toolkit), or {_CPU_IMAGE}"
+            )
+        raise UnsupportedHardware(
+            f"no NVIDIA GPU is visible; give the container one (NVIDIA Container Toolkit), or {_CPU_IMAGE}"
+        )
     profile(hardware.gpus[0])
     _check_driver(hardware.gpus[0])
     return "cuda"
