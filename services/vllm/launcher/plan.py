@@ -66,6 +66,7 @@ def _for_gpu(settings: Settings, hardware: Hardware, checkpoint: Checkpoint) -> 
     if dtype == "bfloat16" and profile.dtype == "float16":
         raise BadSetting("ENGINE_DTYPE", f"{gpu.name} has no bfloat16; leave it at auto, which takes float16")
     quantized = quantization.choose(settings.quantization, checkpoint, gpu)
+    _check_quantized_dtype(dtype, quantized)
     kv_type, backend = _kv_type(settings, gpu, profile)
     demand = Demand(
         weight_bytes=quantized.weight_bytes,
@@ -128,7 +129,8 @@ def _for_cpu(settings: Settings, host: Host, checkpoint: Checkpoint) -> Plan:
     _check_cpu_settings(settings, host)
     profile = profiles.for_cpu(host, checkpoint.weight_bytes)
     quantized = quantization.choose(settings.quantization, checkpoint, host)
-    dtype = _dtype(settings, profile.dtype)
+    dtype = _dtype(settings, "auto" if quantized.name else profile.dtype)
+    _check_quantized_dtype(dtype, quantized)
     kv_type = settings.kv_cache_dtype
     token_bytes = _token_bytes(checkpoint, dtype, kv_type)
     sequences = settings.max_sequences or profile.sequences
@@ -261,6 +263,11 @@ def _front_end_reasons(settings: Settings, api_servers: int) -> tuple[str, ...]:
 
 def _dtype(settings: Settings, of_profile: str) -> str:
     return of_profile if settings.dtype == "auto" else settings.dtype
+
+
+def _check_quantized_dtype(dtype: str, quantized: Quantized) -> None:
+    if quantized.name and dtype == "float32":
+        raise BadSetting("ENGINE_DTYPE", f"quantized weights ({quantized.name}) compute in 16 bit; leave it at auto")
 
 
 def _token_bytes(checkpoint: Checkpoint, dtype: str, kv_type: str) -> int:

