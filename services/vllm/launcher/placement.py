@@ -53,8 +53,7 @@ def place(settings: Settings, gpus: tuple[Gpu, ...], host: Host, demand: Demand)
     used = cards[: min(groups, engines) * together]
     if len(used) < len(gpus):
         reasons += (f"{len(used)} of {len(gpus)} cards used",)
-    servers = 1 if settings.front_end == "rust" else settings.api_servers or api_servers(host.cores // engines)
-    return Placement(used, together, engines, servers, (*reasons, why))
+    return Placement(used, together, engines, _api_servers(settings, host, engines), (*reasons, why))
 
 
 def allowed(settings: Settings, free_bytes: int) -> int:
@@ -62,11 +61,6 @@ def allowed(settings: Settings, free_bytes: int) -> int:
     if settings.vram_gb is not None:
         return int(settings.vram_gb * GIB)
     return int(profiles.HIGHEST_SHARE * free_bytes)
-
-
-def api_servers(cores: int) -> int:
-    """Processes of an engine's python HTTP server, by the cores for each engine."""
-    return next(servers for from_cores, servers in profiles.API_SERVERS if cores >= from_cores)
 
 
 def _usable(gpus: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
@@ -99,7 +93,8 @@ def _together(settings: Settings, cards: tuple[Gpu, ...], demand: Demand) -> int
     limit = allowed(settings, min(card.memory_free_bytes for card in cards))
     comfortable = (number for number in possible if demand.fixed(number) + demand.context(number) <= limit)
     just = (number for number in possible if demand.fixed(number) + _least_kv(settings, demand, number) <= limit)
-    found = next(comfortable, None) or next(just, None)
+    # A small model gets a shorter context on one card rather than a whole one on several, which would slow it down.
+    found = (next(comfortable, None) if demand.large else None) or next(just, None)
     if found is None:
         raise _too_small(settings, cards, demand, possible[-1])
     return found
@@ -163,9 +158,16 @@ def _engines(settings: Settings, cards: tuple[Gpu, ...], host: Host, demand: Dem
     return number, f"{_count(number)} for {_cards(groups)} and {host.cores} cores: the host limits a model this small"
 
 
+def _api_servers(settings: Settings, host: Host, engines: int) -> int:
+    """Processes of one engine's HTTP server."""
+    if settings.front_end == "rust":
+        return 1
+    cores = host.cores // engines
+    return settings.api_servers or next(servers for least, servers in profiles.API_SERVERS if cores >= least)
+
+
 def _host_holds(settings: Settings, host: Host, engines: int) -> bool:
-    servers = settings.api_servers or api_servers(host.cores // engines)
-    each = profiles.HOST_ENGINE_BYTES + servers * profiles.HOST_SERVER_BYTES
+    each = profiles.HOST_ENGINE_BYTES + _api_servers(settings, host, engines) * profiles.HOST_SERVER_BYTES
     return engines * each <= host.memory_total_bytes
 
 

@@ -49,6 +49,12 @@ def test_engines_are_spread_over_thewith_cards(machine: Machine, ernie: Checkpoi
         make(Settings(replicas=64), four, ernie, "cuda")
 
 
+def test_a_small_model_is_not_divided_for_a_small_budget(machine: Machine, ernie: Checkpoint) -> None:
+    plan = make(Settings(vram_gb=3), with_cards(machine("a10"), 2), ernie, "cuda")
+    assert (plan.tensor_parallel, plan.engines) == (1, 2)
+    assert plan.context_tokens < 131072
+
+
 def test_of_unlike_or_full_cards_only_some_are_used(machine: Machine, ernie: Checkpoint) -> None:
     l4, t4 = machine("l4"), machine("t4")
     mixed = replace(l4, gpus=(*l4.gpus, replace(t4.gpus[0], index=1)))
