@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from launcher import checkpoint as checkpoints
-from launcher import errors, preflight, weights
+from launcher import errors, preflight, survey, weights
 from launcher import settings as settings_module
 from launcher.command import Command, with_caches
 from launcher.draining import Notice
@@ -28,14 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors.py has the table."""
     commands: dict[str, Callable[[Settings, Mapping[str, str]], int]] = {
         "serve": serve,
-        "plan": show_plan,
+        "hardware": survey.show_hardware,
         "check": check,
         "health": health,
         "settings": reference,
     }
     parser = argparse.ArgumentParser(prog="launcher", description="Start vLLM from ENGINE_* settings.")
-    parser.add_argument("command", nargs="?", choices=[*commands, "fetch"], default="serve")
+    parser.add_argument("command", nargs="?", choices=[*commands, "plan", "fetch"], default="serve")
     parser.add_argument("--dry-run", action="store_true", help="fetch: only ask the hub what there is to fetch")
+    parser.add_argument("--hardware", type=Path, metavar="FILE", help="plan: for the machine that `hardware` printed")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s launcher: %(message)s")
     environment = settings_module.process_environment()
@@ -43,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = Settings.from_environment(environment)
         if options.command == "fetch":
             return fetch(settings, environment, dry_run=options.dry_run)
+        if options.command == "plan":
+            return survey.show_plan(settings, environment, options.hardware)
         return commands[options.command](settings, environment)
     except errors.LauncherError as error:
         sys.stderr.write(f"launcher: {error}\n")
@@ -59,24 +63,12 @@ def serve(settings: Settings, environment: Mapping[str, str]) -> int:
             return 0
         for reason in prepared.plan.reasons:
             log.info("%s", reason)
-        log.info("checked in %.1f s; starting %s", time.monotonic() - begin, prepared.command)
+        log.info("checked in %.1f s; starting %s", time.monotonic() - begin, prepared.commands[0])
         limits = Limits(settings.start_timeout_seconds, settings.shutdown_timeout_seconds)
         with Notice() as notice:
-            command = notice.known_to(prepared.command)
+            command = notice.known_to(prepared.commands[0])
             outcome = run(command, inbox, limits, _health_address(settings), before_stop=notice.put_up)
     return _conclude(settings, outcome, time.monotonic() - begin)
-
-
-def show_plan(settings: Settings, environment: Mapping[str, str]) -> int:
-    """Print the command line and why it is so; nothing is started or fetched."""
-    prepared = preflight.prepare(settings, environment, None)
-    if prepared is not None:
-        added = {
-            name: text for name, text in sorted(prepared.command.environment.items()) if environment.get(name) != text
-        }
-        lines = [*prepared.plan.reasons, "", *(f"{name}={text}" for name, text in added.items()), str(prepared.command)]
-        sys.stdout.write("\n".join(lines) + "\n")
-    return 0
 
 
 def check(settings: Settings, environment: Mapping[str, str]) -> int:
