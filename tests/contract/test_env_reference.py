@@ -21,7 +21,11 @@ SERVICES: dict[str, tuple[str, type[BaseModel]]] = {
 # What compose fixes for its own network, and the operator's own names.
 # Compose unsets in the container what is not set outside, the image's own ENV included: these repeat it.
 OF_THE_IMAGE = {"ENGINE_CACHE_DIR": "/cache", "GATEWAY_STATE_DIR": "/state"}
-FIXED = {"vllm": {"HOST", "PORT"}, "gateway": {"HOST", "PORT"}, "chat-ui": {"HOST", "PORT", "GATEWAY_URL"}}
+FIXED = {
+    "vllm": {"HOST", "PORT", "STATUS_PORT"},
+    "gateway": {"HOST", "PORT"},
+    "chat-ui": {"HOST", "PORT", "GATEWAY_URL"},
+}
 
 
 def reference() -> dict[str, str]:

@@ -1,15 +1,13 @@
 """Everything that must hold before vLLM is started, in the order in which it is cheap to find out."""
 
-import errno
 import logging
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import checkpoint as checkpoints
-from launcher import errors, flags, hardware, weights
+from launcher import errors, flags, hardware, ports, weights
 from launcher import plan as plans
 from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
@@ -82,25 +80,7 @@ def _find_checkpoint(
 
 def require_port(settings: Settings) -> None:
     """Raise PortTaken or BadSetting unless the server could listen where it should."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror as error:
-        raise errors.BadSetting("ENGINE_HOST", f"{settings.host} is no address of this machine") from error
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except PermissionError as error:
-            raise errors.BadSetting("ENGINE_PORT", f"{settings.port} needs root; use one above 1023") from error
-        except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise errors.BadSetting("ENGINE_HOST", f"{settings.host} is no address of this machine") from error
-            raise errors.PortTaken(
-                f"ENGINE_PORT={settings.port} on {settings.host} is taken by another process; stop it or set another"
-                " ENGINE_PORT"
-            ) from error
+    ports.listen(settings.host, settings.port, "ENGINE_PORT").close()
 
 
 def require_cache(settings: Settings) -> None:

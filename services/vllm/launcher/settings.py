@@ -53,6 +53,12 @@ class Settings(BaseModel):
     )
     host: str = Field("127.0.0.1", pattern=r"^[\w.:-]+$", description="Address to listen on; 0.0.0.0 in the image.")
     port: int = Field(8000, ge=1, le=65535, description="Port to listen on.")
+    status_port: int = Field(
+        8090,
+        ge=0,
+        le=65535,
+        description="Port on which the launcher tells how far the engine is (GET /status); 0 for none.",
+    )
     device: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="auto takes the first NVIDIA GPU where the installed vLLM can use it, else the CPU."
     )
@@ -110,6 +116,13 @@ class Settings(BaseModel):
         ge=1,
         le=3600,
         description="Time from SIGTERM to the end, in seconds; running answers finish in it, then all is killed.",
+    )
+    stall_seconds: int | None = Field(
+        None,
+        ge=3,
+        le=86400,
+        description="An engine that has work and computes nothing for so many seconds is ended. Empty: 60 with a GPU,"
+        " 300 without one.",
     )
     cache_dir: str = Field(
         "",
