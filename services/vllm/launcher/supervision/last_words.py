@@ -56,7 +56,8 @@ def find_secrets(environment: Mapping[str, str], argv: Sequence[str]) -> list[st
 def write(folder: Path, words: Mapping[str, Any], secrets: Iterable[str]) -> Path | None:
     """Write the file below `folder`, drop the oldest of more than five, and return it; None if that failed."""
     place = folder / FOLDER
-    path = place / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{time.monotonic_ns() % 10**6:06}.json"
+    seconds, rest = divmod(time.time_ns(), 10**9)
+    path = place / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(seconds))}-{rest // 1000:06}.json"
     text = json.dumps(hide_secrets(words, list(secrets)), indent=1, ensure_ascii=False)
     try:
         place.mkdir(parents=True, exist_ok=True)

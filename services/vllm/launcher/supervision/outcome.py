@@ -1,9 +1,9 @@
 """How a fleet ended: what began the end, and what was found then."""
 
-from signal import Signals
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from signal import Signals
 from typing import Any
 
 from launcher.errors import CardFault

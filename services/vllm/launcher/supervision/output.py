@@ -5,7 +5,6 @@ Bytes go on as they come, and the last lines are kept. A reader that has stopped
 
 import logging
 import os
-import re
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,8 +17,6 @@ _LONGEST_LINE = 2_000
 # So much waits for a reader that is slow (a terminal, a container's log); what comes on top is dropped and counted.
 _WAITING_BYTES = 8 << 20
 _LAST_WRITE_SECONDS = 5.0
-# A progress bar ends each state of its line with a carriage return.
-_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)")
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +113,10 @@ class Output:
 
     def _cut(self, data: bytes, outlet: Outlet) -> bytes:
         """Note every whole line, and return what begins the next; one without an end is cut somewhere."""
-        end = 0
-        for match in _LINE.finditer(data):
-            self._note(match[0], outlet)
-            end = match.end()
+        # A progress bar ends each state of its line with a carriage return.
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        for line in data[:end].splitlines(keepends=True):
+            self._note(line, outlet)
         if len(data) - end > _CHUNK_BYTES:
             self._note(data[end:], outlet)
             return b""

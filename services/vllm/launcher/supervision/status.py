@@ -32,14 +32,14 @@ class StatusServer:
         self._board = board
         self._host, self._port = host, port
         self._held = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="status", daemon=True)
         self._stop = asyncio.Event()
         self._listener: socket.socket | None = None
 
     def __enter__(self) -> Self:
         if self._port:
             self._listener = ports.listen(self._host, self._port, "ENGINE_STATUS_PORT")
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._serve, name="status", daemon=True)
             self._thread.start()
         return self
 
@@ -48,8 +48,8 @@ class StatusServer:
     ) -> None:
         if self._listener is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(_REQUEST_SECONDS)
-        self._loop.close()
+            self._thread.join()
+            self._loop.close()
 
     def _serve(self) -> None:
         self._loop.run_until_complete(self._accept())
