@@ -21,7 +21,7 @@ def board() -> Board:
 @pytest.fixture
 def port(board: Board) -> Iterator[int]:
     [port] = free_ports(1)
-    with StatusServer(board, "127.0.0.1", port):
+    with StatusServer(board, "127.0.0.1", port, request_seconds=1):
         yield port
 
 
@@ -71,7 +71,7 @@ def test_the_silent_take_no_place_from_others_for_long(port: int) -> None:
     silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(63)]
     try:
         assert fetch_status("127.0.0.1", port), "there is room for one more"
-        assert all(_is_closed(connection) for connection in silent), "after three seconds"
+        assert all(_is_closed(connection) for connection in silent), "after a second"
     finally:
         for connection in silent:
             connection.close()

@@ -28,9 +28,10 @@ log = logging.getLogger(__name__)
 class StatusServer:
     """Serves a board on an address while its context is open; port 0 serves nothing."""
 
-    def __init__(self, board: Board, host: str, port: int) -> None:
+    def __init__(self, board: Board, host: str, port: int, request_seconds: float = _REQUEST_SECONDS) -> None:
         self._board = board
         self._host, self._port = host, port
+        self._request_seconds = request_seconds
         self._held = 0
         self._stop = asyncio.Event()
         self._listener: socket.socket | None = None
@@ -66,7 +67,7 @@ class StatusServer:
         self._held += 1
         try:
             if self._held <= _CONNECTIONS:
-                async with asyncio.timeout(_REQUEST_SECONDS):
+                async with asyncio.timeout(self._request_seconds):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(answer(head, self._board))
                     await writer.drain()
