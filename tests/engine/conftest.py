@@ -1,5 +1,6 @@
 """The launcher as a process of its own in vLLM's environment, and a hub that is this machine."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -8,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -70,11 +71,16 @@ class Engine:
 
     def __init__(self, log: Path, **settings: str) -> None:
         self.port = free_port()
+        self.status_port = free_port()
         self.log = log
+        # What the launcher leaves behind lies beside the log; vLLM's own caches stay where they are warm.
+        self.cache = log.parent / "cache"
+        caches = {"ENGINE_CACHE_DIR": str(self.cache), "VLLM_CACHE_ROOT": str(Path.home() / ".cache/vllm")}
+        ports = {"ENGINE_PORT": str(self.port), "ENGINE_STATUS_PORT": str(self.status_port)}
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [PYTHON, "-m", "launcher"],
-                env=environment(ENGINE_PORT=str(self.port), **settings),
+                env=environment(**{**caches, **ports, **settings}),
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -84,7 +90,7 @@ class Engine:
     def wait_until_healthy(self) -> None:
         """Return once the launcher says so; fail if it ends before."""
         deadline = time.monotonic() + START_SECONDS
-        while "launcher: healthy after" not in self.text:
+        while "engine 1: healthy after" not in self.text:
             assert self.process.poll() is None, self.text
             assert time.monotonic() < deadline, self.text
             time.sleep(0.1)
@@ -95,6 +101,17 @@ class Engine:
     def text(self) -> str:
         """All that launcher and vLLM have printed."""
         return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def status(self) -> dict[str, Any]:
+        """What the launcher says of itself."""
+        found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.status_port}/status", timeout=5).json()
+        return found
+
+    def last_words(self) -> dict[str, Any]:
+        """The one file that an abnormal end has left."""
+        [path] = (self.cache / "last-words").glob("*.json")
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
 
     def core(self) -> int:
         """The process that computes."""
@@ -132,6 +149,20 @@ class Engine:
         self.process.wait()
         for pid in processes_of_group(self.group) if self.group else ():
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    """Start the demo model with these settings, and wait until it is healthy."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(**settings: str) -> Engine:
+            started = Engine(tmp_path / "engine.log", ENGINE_MODEL="demo", **settings)
+            stack.callback(started.end)
+            started.wait_until_healthy()
+            return started
+
+        yield begin
 
 
 @pytest.fixture

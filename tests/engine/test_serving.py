@@ -1,13 +1,17 @@
 """A real vLLM under the launcher: it answers, it ends when asked, and nothing of it outlives the launcher."""
 
+import asyncio
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
 
-from .conftest import Engine
+from .conftest import Engine, processes_of_group
 
 pytestmark = pytest.mark.engine
 
@@ -37,7 +41,93 @@ def test_it_answers_and_ends_in_time_with_the_running_answer_finished(engine: En
 def test_a_killed_engine_process_ends_the_launcher_with_a_reason(engine: Engine) -> None:
     os.kill(engine.core(), signal.SIGKILL)
     assert engine.process.wait(30) == 8
-    assert "launcher: vLLM ended by itself" in engine.text
+    assert "launcher: engine 1 ended by itself" in engine.text
+    assert engine.nothing_left(0)
+    words = engine.last_words()
+    assert words["exit_code"] == 8
+    assert words["reason"] in engine.text
+    assert words["log"]["engine 1"][-1] in engine.text
+
+
+def test_the_stages_of_a_start_are_told_in_order(tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "engine.log", ENGINE_MODEL="demo")
+    seen: list[str] = []
+    try:
+        while not seen or seen[-1] != "serving":
+            assert engine.process.poll() is None, engine.text
+            with contextlib.suppress(httpx.TransportError):  # its first second
+                stage = engine.status()["stage"]
+                seen += [stage] if seen[-1:] != [stage] else []
+            time.sleep(0.02)
+        assert seen[-1] == "serving"
+        assert [stage for stage in seen if stage in {"starting", "loading", "warming", "serving"}] == seen[-4:]
+        assert set(seen[:-4]) <= {"checking", "waiting"}
+        report = engine.status()["engines"][0]
+        assert report["port"] == engine.port
+        assert report["started_at"] < report["since"]
+        assert "launcher: engine 1: loading took " in engine.text
+        engine.process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 10
+        while engine.status()["stage"] != "stopping":
+            assert time.monotonic() < until
+        assert engine.process.wait(35) == 0
+    finally:
+        engine.end()
+
+
+async def test_a_full_queue_of_long_prompts_is_no_stall(start: Callable[..., Engine]) -> None:
+    """More work than fits, each step slow, and a limit of a few seconds."""
+    engine = await asyncio.to_thread(start, ENGINE_STALL_SECONDS="6", ENGINE_MAX_SEQUENCES="4")
+    body = {"model": "ernie-demo", "prompt": "1 " * 1500, "max_tokens": 300, "ignore_eos": True}
+    async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=None)) as client:
+        asked = [client.post(f"{engine.url}/v1/completions", json=body) for _ in range(60)]
+        begin = time.monotonic()
+        answers = await asyncio.gather(*asked)
+    assert time.monotonic() - begin > 12, "too little work to tell anything"
+    assert {answer.status_code for answer in answers} == {200}
+    assert engine.process.poll() is None
+    assert "stood still" not in engine.text
+
+
+def test_an_engine_that_stands_still_is_found_killed_and_explained(start: Callable[..., Engine]) -> None:
+    """SIGSTOP to the process that computes; /health goes on saying 200."""
+    engine = start(ENGINE_STALL_SECONDS="6")
+    core = engine.core()
+    body = {"model": "ernie-demo", "prompt": "1", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{engine.url}/v1/completions", json=body, timeout=60) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        os.kill(core, signal.SIGSTOP)
+        begin = time.monotonic()
+        assert httpx.get(f"{engine.url}/health", timeout=5).status_code == 200
+        assert engine.process.wait(60) == 11
+    assert 5 < time.monotonic() - begin < 25
+    assert "launcher: engine 1 answered nothing and computed nothing for 6 s" in engine.text
+    assert engine.nothing_left(0)
+    words = engine.last_words()
+    assert words["exit_code"] == 11
+    stopped = next(process for process in words["processes"] if process["pid"] == core)
+    assert stopped["state"].startswith("T")
+    stacks = "\n".join(words["log"]["engine 1"])
+    assert "Fatal Python error: Aborted" in stacks
+    assert "run_busy_loop" in stacks, "where the process that computes stood"
+
+
+def test_two_api_servers_stop_in_order(start: Callable[..., Engine]) -> None:
+    """The notice reaches every one of them: no health check says 200 any more."""
+    engine = start(ENGINE_EXTRA_ARGS="--api-server-count 2")
+    titles = processes_of_group(engine.group).values()
+    assert len([title for title in titles if "ApiServer" in title or "APIServer" in title]) >= 2, titles
+    assert engine.chat("你好")["choices"][0]["message"]["content"]
+    engine.process.send_signal(signal.SIGTERM)
+    until = time.monotonic() + 5
+    while "stopping on SIGTERM" not in engine.text:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    time.sleep(0.2)  # the notice is a file; it is put up right after this line
+    statuses = [httpx.get(f"{engine.url}/health", timeout=5).status_code for _ in range(40)]
+    assert set(statuses) == {503}, "each request is a new connection, so both have answered"
+    assert engine.process.wait(35) == 0
     assert engine.nothing_left(0)
 
 

@@ -1,4 +1,4 @@
-"""`python -m launcher [serve|plan|check|fetch|health|settings]`."""
+"""`python -m launcher [serve|plan|check|fetch|health|status|last-words|settings]`."""
 
 import sys
 

@@ -3,7 +3,6 @@
 import argparse
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +10,17 @@ from functools import partial
 from pathlib import Path
 
 from launcher import checkpoint as checkpoints
-from launcher import errors, preflight, survey, weights
+from launcher import errors, preflight, serving, survey, weights
 from launcher import settings as settings_module
 from launcher.command import Command, with_caches
-from launcher.draining import Notice
 from launcher.settings import Settings
-from launcher.supervisor import Inbox, Limits, Outcome, healthy, run
+from launcher.supervision import errand, last_words
+from launcher.supervision.board import Progress
+from launcher.supervision.health import healthy
+from launcher.supervision.inbox import Inbox
+from launcher.supervision.stages import Stage
+from launcher.supervision.status import fetch_status
 
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _PROBE_TIMEOUT_SECONDS = 3.0
 _DOWNLOAD_STOP_SECONDS = 5
 
@@ -32,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "hardware": survey.show_hardware,
         "check": check,
         "health": health,
+        "status": status,
+        "last-words": print_last_words,
         "settings": reference,
     }
     parser = argparse.ArgumentParser(prog="launcher", description="Start vLLM from ENGINE_* settings.")
@@ -55,20 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def serve(settings: Settings, environment: Mapping[str, str]) -> int:
     """Check, fetch if need be, start vLLM and stay with it until it ends."""
-    begin = time.monotonic()
-    with Inbox() as inbox:
-        preflight.require_port(settings)
-        prepared = preflight.prepare(settings, environment, lambda: _fetch_in_child(settings, environment, inbox))
-        if prepared is None:
-            return 0
-        for reason in prepared.plan.reasons:
-            log.info("%s", reason)
-        log.info("checked in %.1f s; starting %s", time.monotonic() - begin, prepared.commands[0])
-        limits = Limits(settings.start_timeout_seconds, settings.shutdown_timeout_seconds)
-        with Notice() as notice:
-            command = notice.known_to(prepared.commands[0])
-            outcome = run(command, inbox, limits, _health_address(settings), before_stop=notice.put_up)
-    return _conclude(settings, outcome, time.monotonic() - begin)
+    return serving.serve(settings, environment, partial(_fetch_in_child, settings, environment))
 
 
 def check(settings: Settings, environment: Mapping[str, str]) -> int:
@@ -110,8 +101,29 @@ def _enter_environment(wanted: Mapping[str, str], *, dry_run: bool) -> None:
 
 
 def health(settings: Settings, _environment: Mapping[str, str]) -> int:
-    """Ask the running server's /health."""
-    return 0 if healthy(*_health_address(settings), timeout_seconds=_PROBE_TIMEOUT_SECONDS) else 1
+    """Ask the first engine's /health."""
+    return 0 if healthy(*serving.health_address(settings), timeout_seconds=_PROBE_TIMEOUT_SECONDS) else 1
+
+
+def status(settings: Settings, _environment: Mapping[str, str]) -> int:
+    """Print what the running launcher says of itself and its engines; 1 if there is none."""
+    text = fetch_status(serving.local(settings.host), settings.status_port) if settings.status_port else None
+    if text is None:
+        sys.stderr.write(f"launcher: none answers on ENGINE_STATUS_PORT={settings.status_port}\n")
+        return 1
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def print_last_words(settings: Settings, environment: Mapping[str, str]) -> int:
+    """Print what the last engine that ended abnormally left behind; 1 if none did."""
+    folder = last_words.place(settings.cache_dir, environment)
+    words = last_words.newest(folder)
+    if words is None:
+        sys.stderr.write(f"launcher: there are no last words below {folder}\n")
+        return 1
+    sys.stdout.write(last_words.as_text(words))
+    return 0
 
 
 def reference(_settings: Settings, _environment: Mapping[str, str]) -> int:
@@ -120,12 +132,22 @@ def reference(_settings: Settings, _environment: Mapping[str, str]) -> int:
     return 0
 
 
-def _fetch_in_child(settings: Settings, environment: Mapping[str, str], inbox: Inbox, *, dry_run: bool = False) -> bool:
+def _fetch_in_child(
+    settings: Settings,
+    environment: Mapping[str, str],
+    inbox: Inbox,
+    progress: Progress | None = None,
+    *,
+    dry_run: bool = False,
+) -> bool:
     """Run `fetch` as a process of its own, so that a stop is obeyed at once; False if it was stopped."""
     begin = time.monotonic()
-    log.info("fetching %s from %s", settings.model, settings.hub_endpoint or settings.hub)
+    where = settings.hub_endpoint or settings.hub
+    log.info("fetching %s from %s", settings.model, where)
+    if progress is not None:
+        progress.enter(Stage.DOWNLOADING, f"{settings.model} from {where}")
     words = (sys.executable, "-m", "launcher", "fetch", *(("--dry-run",) if dry_run else ()))
-    outcome = run(Command(words, environment), inbox, Limits(0, _DOWNLOAD_STOP_SECONDS))
+    outcome = errand.run(Command(words, environment), inbox, _DOWNLOAD_STOP_SECONDS)
     if outcome.stopped_by is not None:
         log.info("stopped while fetching")
         return False
@@ -134,34 +156,3 @@ def _fetch_in_child(settings: Settings, environment: Mapping[str, str], inbox: I
         raise SystemExit(outcome.status if outcome.status > 0 else 128 - outcome.status)
     log.info("fetched in %.1f s", time.monotonic() - begin)
     return True
-
-
-def _health_address(settings: Settings) -> tuple[str, int]:
-    return _ANY_ADDRESS.get(settings.host, settings.host), settings.port
-
-
-def _conclude(settings: Settings, outcome: Outcome, seconds: float) -> int:
-    """Exit code 0 after a stop on request; else the error that says what ended the engine."""
-    if outcome.late:
-        raise errors.StartTimeout(
-            f"vLLM was not healthy after {settings.start_timeout_seconds} s and was killed; its log is above. Raise"
-            " ENGINE_START_TIMEOUT_SECONDS if it was still working"
-        )
-    if outcome.killed:
-        raise errors.EngineKilled(
-            f"vLLM did not end within {settings.shutdown_timeout_seconds} s and was killed"
-            " (ENGINE_SHUTDOWN_TIMEOUT_SECONDS)"
-        )
-    if outcome.stopped_by is None:
-        raise errors.EngineEnded(f"vLLM ended by itself after {seconds:.0f} s, {_status(outcome.status)}; see its log")
-    log.info("stopped on %s after %.1f s", outcome.stopped_by.name, seconds)
-    return 0
-
-
-def _status(status: int) -> str:
-    if status >= 0:
-        return f"with exit code {status}"
-    number = -status
-    name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-    hint = ": out of memory?" if number == signal.SIGKILL else ""
-    return f"by {name}{hint}"

@@ -6,10 +6,13 @@
   + BrokenCheckpoint 4       the files are there, but vLLM could not serve them
   + UnsupportedHardware 5    this card, CPU or vLLM build cannot run the engine
   + InsufficientResources 6  not enough memory, disk or shared memory
-  + PortTaken 7              another process listens on ENGINE_PORT
+  + PortTaken 7              another process listens on a port that the engine service needs
   + EngineEnded 8            vLLM ended by itself
   + EngineKilled 9           vLLM outlived the shutdown limit and was killed
   + StartTimeout 10          vLLM was not healthy within the start limit
+  + EngineStalled 11         vLLM took work and computed nothing for ENGINE_STALL_SECONDS
+  + CardFault 12             the driver reported a fault of the card (an Xid, or memory errors)
+  + OutOfMemory 13           vLLM ended because the host's or the card's memory was full
 
 0 means done, or stopped on request; 1 is an unhealthy `health` probe or an error of the launcher itself.
 """
@@ -65,7 +68,7 @@ class InsufficientResources(LauncherError):
 
 
 class PortTaken(LauncherError):
-    """The address that the engine should listen on is in use."""
+    """An address that the engine service should listen on is in use."""
 
     exit_code = 7
 
@@ -86,3 +89,21 @@ class StartTimeout(LauncherError):
     """The engine did not answer its health check within the start limit."""
 
     exit_code = 10
+
+
+class EngineStalled(LauncherError):
+    """The engine accepted work and computed nothing."""
+
+    exit_code = 11
+
+
+class CardFault(LauncherError):
+    """The driver reported a fault of the card, its memory or itself."""
+
+    exit_code = 12
+
+
+class OutOfMemory(LauncherError):
+    """The engine ended because the host's or the card's memory was full."""
+
+    exit_code = 13

@@ -1,16 +1,14 @@
 """Everything that must hold before vLLM is started, in the order in which it is cheap to find out."""
 
-import errno
 import logging
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from launcher import checkpoint as checkpoints
-from launcher import errors, flags, hardware, shapes, support, weights
+from launcher import errors, flags, hardware, ports, shapes, support, weights
 from launcher import plan as plans
 from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
@@ -128,30 +126,8 @@ def _find_checkpoint(
 
 def require_port(settings: Settings, index: int = 0) -> None:
     """Raise PortTaken or BadSetting unless an engine, counted from 0, could listen where it should."""
-    port, variable = settings.engine_port(index), "ENGINE_STATUS_PORT" if index else "ENGINE_PORT"
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror as error:
-        raise errors.BadSetting("ENGINE_HOST", f"{settings.host} is no address of this machine") from error
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except PermissionError as error:
-            raise errors.BadSetting(variable, f"{port} needs root; use one above 1023") from error
-        except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise errors.BadSetting("ENGINE_HOST", f"{settings.host} is no address of this machine") from error
-            raise errors.PortTaken(
-                f"{_named(variable, port, index)} on {settings.host} is taken by another process; stop it or set"
-                f" another {variable}"
-            ) from error
-
-
-def _named(variable: str, port: int, index: int) -> str:
-    return f"port {port} of engine {index + 1}" if index else f"{variable}={port}"
+    variable = "ENGINE_STATUS_PORT" if index else "ENGINE_PORT"
+    ports.listen(settings.host, settings.engine_port(index), variable).close()
 
 
 def require_cache(settings: Settings) -> None:

@@ -138,6 +138,13 @@ class Settings(BaseModel):
         le=3600,
         description="Time from SIGTERM to the end, in seconds; running answers finish in it, then all is killed.",
     )
+    stall_seconds: int | None = Field(
+        None,
+        ge=3,
+        le=86400,
+        description="An engine that has work and computes nothing for so many seconds is ended. Empty: 60 with a GPU,"
+        " 300 without one.",
+    )
     cache_dir: str = Field(
         "",
         pattern=r"^(/.*)?$",

@@ -1,10 +1,12 @@
 """The commands from outside: exit codes and the one line that explains them. No vLLM is installed here."""
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,23 +16,35 @@ from launcher import errors, preflight, survey
 from launcher.hardware import Hardware, record
 from launcher.installation import Installation
 from launcher.settings import Settings
-from launcher.supervisor import healthy
+from launcher.supervision.backoff import End, History
+from launcher.supervision.health import healthy
 
 from .conftest import MACHINES
+from .test_fleet import free_ports
 
 SERVICE = Path(__file__).resolve().parents[3] / "services" / "vllm"
 
 
-def _launcher(*words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def start_launcher(*words: str, **settings: str) -> subprocess.Popen[str]:
     environment = {name: text for name, text in os.environ.items() if not name.startswith("ENGINE_")}
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "launcher", *words],
-        env={**environment, "PYTHONPATH": str(SERVICE), **settings},
-        capture_output=True,
+        env={**environment, "PYTHONPATH": str(SERVICE), "ENGINE_STATUS_PORT": "0", **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=30,
-        check=False,
     )
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    printed, complained = process.communicate(timeout=30)
+    return printed + complained
+
+
+def _launcher(*words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    process = start_launcher(*words, **settings)
+    printed, complained = process.communicate(timeout=30)
+    return subprocess.CompletedProcess(words, process.returncode, printed, complained)
 
 
 @pytest.fixture
@@ -46,11 +60,50 @@ def test_an_unknown_setting_ends_with_2_and_one_line() -> None:
     assert done.stderr == "launcher: ENGINE_PROT: there is no such setting; did you mean ENGINE_PORT?\n"
 
 
-def test_a_taken_port_ends_with_7_and_its_name(taken: int) -> None:
-    done = _launcher("serve", ENGINE_PORT=str(taken), ENGINE_MODEL="demo")
+@pytest.mark.parametrize("name", ["ENGINE_PORT", "ENGINE_STATUS_PORT"])
+def test_a_taken_port_ends_with_7_and_its_name(taken: int, tmp_path: Path, name: str) -> None:
+    done = _launcher("serve", ENGINE_MODEL="demo", ENGINE_CACHE_DIR=str(tmp_path), **{name: str(taken)})
     assert done.returncode == 7
-    assert done.stderr.startswith(f"launcher: ENGINE_PORT={taken} on 127.0.0.1 is taken")
+    assert done.stderr.startswith(f"launcher: {name}={taken} on 127.0.0.1 is taken")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_row_of_refusals_is_told_and_waited_out(taken: int, tmp_path: Path) -> None:
+    settings = {"ENGINE_MODEL": "demo", "ENGINE_CACHE_DIR": str(tmp_path), "ENGINE_PORT": str(taken)}
+    first, second = _launcher("serve", **settings), _launcher("serve", **settings)
+    assert "waiting" not in first.stderr + second.stderr
+    assert "1 ends in a row (exit codes 7)" in second.stderr
+    [status_port] = free_ports(1)
+    third = start_launcher("serve", **{**settings, "ENGINE_STATUS_PORT": str(status_port)})
+    assert third.wait(20) == 7
+    assert "waiting" not in output_of(third), "other settings may do better"
+
+
+def test_a_stop_is_obeyed_while_it_waits_its_turn(taken: int, tmp_path: Path) -> None:
+    [status_port] = free_ports(1)
+    settings = {"ENGINE_MODEL": "demo", "ENGINE_CACHE_DIR": str(tmp_path), "ENGINE_PORT": str(taken)}
+    settings["ENGINE_STATUS_PORT"] = str(status_port)
+    history = History(tmp_path, Settings.from_environment(settings).model_dump_json())
+    for _ in range(9):
+        history.add(End(time.time(), 8, "vLLM ended", 0.0))
+    waiting = start_launcher("serve", **settings)
+    assert waiting.stderr is not None
+    assert "9 ends in a row" in waiting.stderr.readline()
+    assert "before the next try" in waiting.stderr.readline()
+    seen = _launcher("status", ENGINE_STATUS_PORT=str(status_port))
+    waiting.terminate()
+    assert waiting.wait(20) == 0
+    assert "stopped on SIGTERM while waiting" in output_of(waiting)
+    assert json.loads(seen.stdout)["stage"] == "waiting"
+    assert "vLLM ended" in json.loads(seen.stdout)["detail"]
+
+
+def test_status_and_last_words_of_nobody(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    assert _launcher("status", ENGINE_STATUS_PORT=str(port)).returncode == 1
+    done = _launcher("last-words", ENGINE_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert str(tmp_path) in done.stderr
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.77"])
@@ -242,5 +295,5 @@ def test_every_end_has_a_code_of_its_own() -> None:
     kinds = errors.LauncherError.__subclasses__()
     codes = {kind.exit_code for kind in kinds}
     assert len(codes) == len(kinds)
-    assert codes == set(range(2, 11))
+    assert codes == set(range(2, 14))
     assert all(f"{kind.__name__} {kind.exit_code} " in (errors.__doc__ or "") for kind in kinds)

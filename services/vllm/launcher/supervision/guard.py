@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 _GRACE_SECONDS = 5.0
 _STEP_SECONDS = 0.1
@@ -21,6 +22,19 @@ def group_exists(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def members(group: int) -> list[int]:
+    """Ids of the group's living processes, without zombies."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, member_of = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(member_of) == group and state != "Z":
+            found.append(int(entry.name))
+    return sorted(found)
 
 
 def signal_group(group: int, number: signal.Signals) -> None:

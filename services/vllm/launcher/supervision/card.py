@@ -1,0 +1,75 @@
+"""Watches the cards: a fault that the driver reports ends the engines at once instead of by their wrong answers."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+
+from launcher.errors import CardFault
+from launcher.supervision import xids
+from launcher.supervision.nvml import Event, Nvml, NvmlError
+
+_WAIT_MILLISECONDS = 1_000
+# NVML's "GPU is lost".
+_LOST = 15
+_KEPT = 20
+
+log = logging.getLogger(__name__)
+
+
+class CardWatch:
+    """A thread that waits for the driver's events, for these cards by UUID (empty: all), until it is closed."""
+
+    def __init__(self, on_fault: Callable[[CardFault], None], uuids: Collection[str] = ()) -> None:
+        self._on_fault = on_fault
+        self._wanted = frozenset(uuids)
+        self._closed = threading.Event()
+        self._noted: deque[str] = deque(maxlen=_KEPT)
+        self._thread = threading.Thread(target=self._run, name="card", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, within about a second."""
+        self._closed.set()
+        self._thread.join(2 * _WAIT_MILLISECONDS / 1000)
+
+    def noted(self) -> list[str]:
+        """What the driver said about programs' own errors so far, oldest first."""
+        return list(self._noted)
+
+    def _run(self) -> None:
+        try:
+            with Nvml() as nvml:
+                self._watch(nvml)
+        except NvmlError as error:
+            if error.code == _LOST:
+                self._on_fault(CardFault(f"the driver has lost the card ({error}); {xids.meaning(79).cure}"))
+            else:
+                log.warning("the card is not watched: %s", error)
+
+    def _watch(self, nvml: Nvml) -> None:
+        found = nvml.devices()
+        devices = {uuid: handle for uuid, handle in found.items() if not self._wanted or uuid in self._wanted}
+        errors = {uuid: nvml.uncorrected_errors(handle) for uuid, handle in devices.items()}
+        events = nvml.subscribe(devices)
+        while not self._closed.is_set():
+            event = nvml.wait(events, _WAIT_MILLISECONDS)
+            fault = self._judge(event) if event is not None and event.uuid in devices else None
+            for uuid, handle in devices.items():
+                before, now = errors[uuid], nvml.uncorrected_errors(handle)
+                if fault is None and before is not None and now is not None and now > before:
+                    fault = CardFault(
+                        f"{now - before} memory errors of card {uuid} could not be corrected; {xids.meaning(48).cure}"
+                    )
+            if fault is not None:
+                self._on_fault(fault)
+                return
+
+    def _judge(self, event: Event) -> CardFault | None:
+        known = xids.meaning(event.xid)
+        text = f"Xid {event.xid} on card {event.uuid}: {known.meaning}; {known.cure}"
+        if known.fatal:
+            return CardFault(text)
+        self._noted.append(text)
+        log.warning("%s", text)
+        return None

@@ -1,0 +1,168 @@
+"""Finds an engine that answers its health check and yet computes nothing.
+
+Busy is not stalled: as long as any figure of the engine's own moves, or a request for one token is answered, it lives.
+"""
+
+import http.client
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Shares of the limit: how often the figures are read, and when a busy engine that stands still is asked.
+_READ_SHARE = 1 / 12
+_ASK_SHARE = 1 / 3
+_LONGEST_READ_SECONDS = 5.0
+_FIGURES = re.compile(
+    rb"^vllm:(prompt_tokens_total|generation_tokens_total|num_requests_running|num_requests_waiting"
+    rb"|kv_cache_usage_perc|gpu_cache_usage_perc|request_success_total)(?:\{[^}]*\})? ([0-9.eE+-]+)$",
+    re.MULTILINE,
+)
+_BUSY = (b"num_requests_running", b"num_requests_waiting")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the engine listens, the model's name there, and after how many seconds of standing still it is stalled."""
+
+    host: str
+    port: int
+    model: str
+    seconds: float
+
+
+class Pulse:
+    """One request for one token, in a thread; there is never a second one before the first has ended."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._thread: threading.Thread | None = None
+        self._refused = False
+        self.beats = 0
+
+    def ask(self) -> None:
+        """Send it unless one is under way; an answer counts in `beats`."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        target = self._target
+        body = {"model": target.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
+        # After twice the limit the connection may as well be dead: the engine has moved without answering this.
+        status, _ = _exchange(target, "POST", "/v1/completions", json.dumps(body), 2 * target.seconds)
+        if status == http.client.OK:
+            self.beats += 1
+        elif http.client.BAD_REQUEST <= status < http.client.INTERNAL_SERVER_ERROR:
+            # Somebody is there who refuses: this engine has no completions, or wants a key.
+            self.beats += 1
+            if not self._refused:
+                log.warning("the engine refuses a one-token request (%d): an idle stall will not be seen", status)
+            self._refused = True
+
+
+class StallWatch:
+    """A thread that calls `on_stall` once, with the seconds that the engine stood still, unless it is closed before."""
+
+    def __init__(self, target: Target, on_stall: Callable[[float], None]) -> None:
+        self._target = target
+        self._on_stall = on_stall
+        self._closed = threading.Event()
+        self._pulse = Pulse(target)
+        self._thread = threading.Thread(target=self._run, name=f"stall-{target.port}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let the thread end at its next step; a request that is under way is left to its own limit."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        step = min(_LONGEST_READ_SECONDS, self._target.seconds * _READ_SHARE)
+        stillness = Stillness(self._target.seconds, longest_step=3 * step)
+        beats = 0
+        while not self._closed.wait(step):
+            figures = _read_figures(self._target, step)
+            if figures is not None and not figures:
+                log.warning("the engine tells no figures of its work (--disable-log-stats?): stalls will not be seen")
+                return
+            beats, pulsed = self._pulse.beats, self._pulse.beats > beats
+            stillness.note(figures, time.monotonic(), pulsed=pulsed)
+            if stillness.is_over and not self._closed.is_set():
+                self._on_stall(stillness.seconds)
+                return
+            if stillness.is_doubtful:
+                self._pulse.ask()
+
+
+class Stillness:
+    """How long nothing has moved, for seconds that this process itself was awake for.
+
+    A paused container or a host without time for anybody must not look like a stalled engine: a step counts for no
+    more than `longest_step`.
+    """
+
+    def __init__(self, limit_seconds: float, longest_step: float) -> None:
+        self._limit = limit_seconds
+        self._longest_step = longest_step
+        self._figures: dict[bytes, float] | None = None
+        self._last: float | None = None
+        self._idle_seconds = 0.0
+        self.seconds = 0.0
+
+    def note(self, figures: dict[bytes, float] | None, now: float, *, pulsed: bool) -> None:
+        """Take one reading; None means that there was no answer, which is no movement."""
+        step = 0.0 if self._last is None else min(now - self._last, self._longest_step)
+        self._last = now
+        moved = figures is not None and figures != self._figures
+        if moved:
+            self._figures = figures
+        if moved or pulsed:
+            self.seconds = self._idle_seconds = 0.0
+        elif self._is_idle(figures) and self._idle_seconds < self._limit:
+            # With nothing to do, standing still is right; after the limit it is asked all the same.
+            self._idle_seconds += step
+        else:
+            self.seconds += step
+
+    @staticmethod
+    def _is_idle(figures: dict[bytes, float] | None) -> bool:
+        return figures is not None and not any(figures.get(name) for name in _BUSY)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it is time to ask."""
+        asks_idle = self._idle_seconds >= self._limit
+        return asks_idle or self.seconds >= self._limit * _ASK_SHARE
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the engine counts as stalled."""
+        return self.seconds >= self._limit
+
+
+def _read_figures(target: Target, seconds: float) -> dict[bytes, float] | None:
+    status, page = _exchange(target, "GET", "/metrics", None, max(1.0, seconds))
+    if status != http.client.OK:
+        return None
+    sums: dict[bytes, float] = {}
+    for name, number in _FIGURES.findall(page):
+        sums[name] = sums.get(name, 0.0) + float(number)
+    return sums
+
+
+def _exchange(target: Target, method: str, path: str, body: str | None, seconds: float) -> tuple[int, bytes]:
+    """One request, never by way of a proxy; status 0 if there is no answer."""
+    connection = http.client.HTTPConnection(target.host, target.port, timeout=seconds)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return 0, b""
+    finally:
+        connection.close()
