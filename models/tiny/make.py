@@ -4,7 +4,7 @@
     .venv-vllm/bin/python models/tiny/make.py awq|gptq|fp8|compressed-tensors FOLDER
 
 The mixture of experts has random weights (fixed seed) and the architecture of baidu/ERNIE-4.5-21B-A3B-PT; what it says
-means nothing. The quantized ones are the demo model's own weights, rounded to the nearest value, so they answer like it.
+means nothing. The quantized ones are the demo model's own weights, rounded to the nearest value; they answer like it.
 Needs torch and safetensors, which come with vLLM.
 """
 
@@ -49,7 +49,9 @@ def make(kind: str, folder: Path) -> None:
             }
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")
-    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
 
 
 def mixture_config() -> dict[str, Any]:
@@ -129,8 +131,9 @@ def four_bits(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def pack(values: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
     """Put eight neighbours of each row into a 32-bit word, the one that `order` names first in the lowest bits."""
     parts = values.reshape(values.shape[0], -1, 8).to(torch.int64)
-    words = sum(parts[:, :, source] << (4 * place) for place, source in enumerate(order))
-    assert isinstance(words, torch.Tensor)
+    words = torch.zeros(parts.shape[:2], dtype=torch.int64)
+    for place, source in enumerate(order):
+        words |= parts[:, :, source] << (4 * place)
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
@@ -179,9 +182,19 @@ QUANTIZED: dict[str, tuple[dict[str, Any], Callable[[str, torch.Tensor], Tensors
             "config_groups": {
                 "group_0": {
                     "targets": ["Linear"],
-                    "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False},
+                    "weights": {
+                        "num_bits": 8,
+                        "type": "int",
+                        "symmetric": True,
+                        "strategy": "channel",
+                        "dynamic": False,
+                    },
                     "input_activations": {
-                        "num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True,
+                        "num_bits": 8,
+                        "type": "int",
+                        "symmetric": True,
+                        "strategy": "token",
+                        "dynamic": True,
                     },
                 }
             },
