@@ -1,6 +1,7 @@
 """The launcher's commands, from the environment to an exit code."""
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from launcher import checkpoint as checkpoints
 from launcher import errors, preflight, weights
@@ -16,6 +18,7 @@ from launcher.command import Command, with_caches
 from launcher.draining import Notice
 from launcher.settings import Settings
 from launcher.supervisor import Inbox, Limits, Outcome, healthy, run
+from launcher.weights import Progress
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _PROBE_TIMEOUT_SECONDS = 3.0
@@ -36,13 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="launcher", description="Start vLLM from ENGINE_* settings.")
     parser.add_argument("command", nargs="?", choices=[*commands, "fetch"], default="serve")
     parser.add_argument("--dry-run", action="store_true", help="fetch: only ask the hub what there is to fetch")
+    parser.add_argument("--progress", type=Path, help="fetch: tell the progress to this pipe or file, a line each time")
+    parser.add_argument("--hashes", action="store_true", help="check: read the weights whole and compare their hashes")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s launcher: %(message)s")
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s launcher: %(message)s")
+    # The hubs' clients would log every request, with signed addresses.
+    logging.getLogger("launcher").setLevel(logging.INFO)
     environment = settings_module.process_environment()
     try:
         settings = Settings.from_environment(environment)
         if options.command == "fetch":
-            return fetch(settings, environment, dry_run=options.dry_run)
+            return fetch(settings, environment, dry_run=options.dry_run, progress=options.progress)
+        if options.command == "check":
+            return check(settings, environment, hashes=options.hashes)
         return commands[options.command](settings, environment)
     except errors.LauncherError as error:
         sys.stderr.write(f"launcher: {error}\n")
@@ -79,27 +88,46 @@ def show_plan(settings: Settings, environment: Mapping[str, str]) -> int:
     return 0
 
 
-def check(settings: Settings, environment: Mapping[str, str]) -> int:
+def check(settings: Settings, environment: Mapping[str, str], *, hashes: bool = False) -> int:
     """Do what serve does before vLLM starts, but ask the hub what a download would take instead of it.
 
-    The port is not looked at: an engine that runs already may hold it, and `serve` looks for itself.
+    The port is not looked at: an engine that runs already may hold it, and `serve` looks for itself. With `hashes`
+    every file of the weights is read.
     """
     with Inbox() as inbox:
         survey = partial(_fetch_in_child, settings, environment, inbox, dry_run=True)
         prepared = preflight.prepare(settings, environment, lambda: survey() and False)
     if prepared is None:
         log.info("the settings are sound; the weights are not on this machine yet, and the hub has them")
-    else:
-        log.info("all is sound")
+        return 0
+    if hashes:
+        count = weights.check_hashes(prepared.checkpoint.folder)
+        log.info("%d files have the hashes of the hub", count)
+        if not count:
+            log.warning("no hash is known of a folder that no hub's client filled")
+    log.info("all is sound")
     return 0
 
 
-def fetch(settings: Settings, environment: Mapping[str, str], *, dry_run: bool = False) -> int:
-    """Download the weights, or bring them up to date, and check them; or only ask what there is to download."""
+def fetch(
+    settings: Settings, environment: Mapping[str, str], *, dry_run: bool = False, progress: Path | None = None
+) -> int:
+    """Download the weights, or bring them up to date, and check them; or only ask what there is to download.
+
+    `progress` is a pipe or file that gets a line for each step, as weights.read_progress reads it.
+    """
     caches = with_caches(settings, environment)
     if weights.may_ask_hub(settings, environment):
-        _enter_environment({**environment, **caches, **weights.hub_environment(settings)}, dry_run=dry_run)
-        weights.download(settings, caches, dry_run=dry_run)
+        options = (*(("--dry-run",) if dry_run else ()), *(("--progress", str(progress)) if progress else ()))
+        _enter_environment({**environment, **caches, **weights.hub_environment(settings)}, options)
+        with contextlib.ExitStack() as stack:
+            told = stack.enter_context(progress.open("a", buffering=1)) if progress else None
+            weights.download(
+                settings,
+                caches,
+                dry_run=dry_run,
+                on_progress=(lambda step: print(step.line(), file=told)) if told else None,
+            )
         if dry_run:
             return 0
     folder = weights.locate(settings, caches)
@@ -110,10 +138,10 @@ def fetch(settings: Settings, environment: Mapping[str, str], *, dry_run: bool =
     return 0
 
 
-def _enter_environment(wanted: Mapping[str, str], *, dry_run: bool) -> None:
+def _enter_environment(wanted: Mapping[str, str], options: Sequence[str]) -> None:
     """Run this command anew in the wanted environment: the hubs' clients read theirs while they are imported."""
     if settings_module.process_environment() != wanted:
-        words = (sys.executable, "-m", "launcher", "fetch", *(("--dry-run",) if dry_run else ()))
+        words = (sys.executable, "-m", "launcher", "fetch", *options)
         os.execve(sys.executable, words, dict(wanted))  # noqa: S606  (no shell is wanted)
 
 
@@ -128,12 +156,24 @@ def reference(_settings: Settings, _environment: Mapping[str, str]) -> int:
     return 0
 
 
-def _fetch_in_child(settings: Settings, environment: Mapping[str, str], inbox: Inbox, *, dry_run: bool = False) -> bool:
-    """Run `fetch` as a process of its own, so that a stop is obeyed at once; False if it was stopped."""
+def _fetch_in_child(
+    settings: Settings,
+    environment: Mapping[str, str],
+    inbox: Inbox,
+    *,
+    dry_run: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> bool:
+    """Run `fetch` as a process of its own, so that a stop is obeyed at once; False if it was stopped.
+
+    `on_progress` is called twice a second, from another thread.
+    """
     begin = time.monotonic()
     log.info("fetching %s from %s", settings.model, settings.hub_endpoint or settings.hub)
-    words = (sys.executable, "-m", "launcher", "fetch", *(("--dry-run",) if dry_run else ()))
-    outcome = run(Command(words, environment), inbox, Limits(0, _DOWNLOAD_STOP_SECONDS))
+    with weights.Channel(on_progress or (lambda _: None)) as channel:
+        options = ("--dry-run",) if dry_run else ("--progress", str(channel.path))
+        command = Command((sys.executable, "-m", "launcher", "fetch", *options), environment)
+        outcome = run(command, inbox, Limits(0, _DOWNLOAD_STOP_SECONDS))
     if outcome.stopped_by is not None:
         log.info("stopped while fetching")
         return False
