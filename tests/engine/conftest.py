@@ -39,7 +39,7 @@ def run_launcher(command: str, *options: str, **settings: str) -> subprocess.Com
     """Run one of the launcher's short commands to its end."""
     return subprocess.run(
         [PYTHON, "-m", "launcher", command, *options],
-        env=environment(ENGINE_PORT=str(free_port()), **settings),
+        env=environment(**{"ENGINE_PORT": str(free_port()), **settings}),
         capture_output=True,
         text=True,
         timeout=120,

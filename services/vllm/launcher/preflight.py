@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher import arguments, errors, flags, hardware, variables, weights
 from launcher import checkpoint as checkpoints
-from launcher import errors, flags, hardware, weights
 from launcher import plan as plans
 from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
@@ -49,12 +49,22 @@ def prepare(settings: Settings, environment: Mapping[str, str], obtain: Callable
             f"vLLM {installation.version} does not know the architecture {checkpoint.architecture}",
             "Use a model that it supports, or a newer image (ENGINE_BASE_IMAGE)",
         )
+    if checkpoint.quantization and not installation.knows_quantization(checkpoint.quantization):
+        raise errors.BrokenCheckpoint(
+            f"vLLM {installation.version} does not know the quantization {checkpoint.quantization}",
+            "Use a checkpoint that is not quantized, or quantized by awq, gptq, fp8 or compressed-tensors",
+        )
+    for warning in (*checkpoint.warnings, *variables.check(environment, installation.variables)):
+        log.warning("%s", warning)
     if not checkpoint.has_chat_template:
         log.warning("the model has no chat template: /v1/chat/completions will refuse; /v1/completions works")
     flags.check(settings.extra_args, installation.flags, is_moe=checkpoint.is_moe)
     plan = plans.make(settings, machine, checkpoint, device)
     argv = build(settings, plan, checkpoint, installation)
-    return Prepared(plan, checkpoint, Command(argv, server_environment(settings, plan, environment)))
+    command = Command(argv, server_environment(settings, plan, environment))
+    if settings.extra_args:
+        arguments.check(argv[len(installation.start) :], command.environment, installation.version)
+    return Prepared(plan, checkpoint, command)
 
 
 def _find_checkpoint(

@@ -103,7 +103,7 @@ def installation() -> Callable[[str], Installation]:
                 "--no-enable-prefix-caching",
                 "--enable-expert-parallel",
                 "--enable-moe-shared-loras",
-                "-tp",
+                "--load-format",
                 "--middleware",
             ),
             *("--compilation-config", "--stream-interval"),

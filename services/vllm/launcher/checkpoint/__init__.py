@@ -30,6 +30,9 @@ class Checkpoint:
     is_moe: bool
     quantization: str
     has_chat_template: bool
+    attention_heads: int = field(default=1, kw_only=True)
+    kv_heads: int = field(default=1, kw_only=True)
+    experts: int = field(default=0, kw_only=True)
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
@@ -74,9 +77,12 @@ def _inspect(folder: Path) -> Checkpoint:
         kv_values_per_token=configs.kv_values(config),
         dtype=dtype,
         weight_bytes=_bytes(weights, dtype) or sum(path.stat().st_size for path in tensors.pickled(folder)),
-        is_moe=configs.is_moe(config),
+        is_moe=configs.experts(config) > 0,
         quantization=method,
         has_chat_template=has_template,
+        attention_heads=config["num_attention_heads"],
+        kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
+        experts=configs.experts(config),
         warnings=tuple(warnings),
     )
 

@@ -46,9 +46,10 @@ def kv_values(config: Mapping[str, Any]) -> int:
     return int(2 * config["num_hidden_layers"] * kv_heads * head_dim)
 
 
-def is_moe(config: Mapping[str, Any]) -> bool:
-    """Whether it is a mixture of experts."""
-    return any(config.get(key) for key in _MOE_KEYS)
+def experts(config: Mapping[str, Any]) -> int:
+    """How many routed experts a layer has; 0 in a dense model."""
+    counts = (config.get(key) for key in _MOE_KEYS)
+    return next((count for count in counts if isinstance(count, int) and count > 0), 0)
 
 
 def is_paddle(folder: Path) -> bool:
