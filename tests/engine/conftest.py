@@ -1,28 +1,26 @@
 """The launcher as a process of its own in vLLM's environment, and a hub that is this machine."""
 
 import contextlib
-import hashlib
 import json
 import os
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.fakes import hubs
+from tests.fakes.hubs import Hub
+
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-vllm/bin/python"
 DEMO = ROOT / "models/demo"
 START_SECONDS = 240
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -39,11 +37,11 @@ def free_port() -> int:
     return port
 
 
-def run_launcher(command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def run_launcher(command: str, *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run one of the launcher's short commands to its end."""
     return subprocess.run(
-        [PYTHON, "-m", "launcher", command],
-        env=environment(ENGINE_PORT=str(free_port()), **settings),
+        [PYTHON, "-m", "launcher", command, *options],
+        env=environment(**{"ENGINE_PORT": str(free_port()), **settings}),
         capture_output=True,
         text=True,
         timeout=120,
@@ -176,71 +174,15 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         started.end()
 
 
-@dataclass
-class Hub:
-    """A hub with one repository, as huggingface_hub asks for it; `files` may be changed while it runs."""
-
-    url: str
-    files: dict[str, bytes]
-    requests: list[str] = field(default_factory=list)
-    repository: str = "owner/demo"
-
-
-class _Hub(ThreadingHTTPServer):
-    """The server that answers for a Hub."""
-
-    hub: Hub
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Hub
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def _answer(self) -> None:
-        hub, path = self.server.hub, self.path.partition("?")[0]
-        hub.requests.append(f"{self.command} {path}")
-        name = path.removeprefix(f"/{hub.repository}/resolve/{COMMIT}/")
-        if path.startswith(f"/api/models/{hub.repository}/revision/") or path == f"/api/models/{hub.repository}":
-            self._send(json.dumps({"id": hub.repository, "sha": COMMIT, "siblings": []}).encode())
-        elif path.startswith(f"/api/models/{hub.repository}/tree/"):
-            rows = [{"type": "file", "path": n, "size": len(d), "oid": _oid(d)} for n, d in hub.files.items()]
-            self._send(json.dumps(rows).encode())
-        elif name in hub.files:
-            self._send(hub.files[name], ETag=f'"{_oid(hub.files[name])}"')
-        else:
-            self._send(b"{}", status=404, **{"X-Error-Code": "RepoNotFound"})
-
-    def _send(self, data: bytes, *, status: int = 200, **headers: str) -> None:
-        self.send_response(status)
-        for name, text in {"Content-Length": str(len(data)), "X-Repo-Commit": COMMIT, **headers}.items():
-            self.send_header(name, text)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data)
-
-
-def _oid(data: bytes) -> str:
-    """Git's own name for a file, by which the client recognises what it has."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """Hugging Face with the demo model."""
+    with hubs.huggingface(hubs.files_of(DEMO)) as running:
+        yield running
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    """A hub that holds the demo model."""
-    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
-    files = {path.name: path.read_bytes() for path in DEMO.iterdir() if path.name in {*names, "chat_template.jinja"}}
-    with _Hub(("127.0.0.1", 0), _Handler) as server:
-        server.hub = Hub(f"http://127.0.0.1:{server.server_port}", files)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.hub
-        server.shutdown()
-        thread.join()
+def modelscope() -> Iterator[Hub]:
+    """ModelScope with the demo model."""
+    with hubs.modelscope(hubs.files_of(DEMO)) as running:
+        yield running

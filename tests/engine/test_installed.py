@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -12,14 +13,25 @@ pytestmark = pytest.mark.engine
 _COMPARE = """
 import json, sys
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.envs import environment_variables
+from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from launcher import flags
 from launcher.installation import Installation
 parser = make_arg_parser(FlexibleArgumentParser())
 real = {flag for action in parser._actions for flag in action.option_strings}
 found = Installation.find()
 names = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
 json.dump({"lost": sorted(real - found.flags), "real": len(real), "build": found.build,
-           "known": [found.knows_architecture(name) for name in names]}, sys.stdout)
+           "known": [found.knows_architecture(name) for name in names],
+           "methods": [name for name in QUANTIZATION_METHODS if not found.knows_quantization(name)],
+           "unknown": [name for name in ("aqlm", "hqq", "") if found.knows_quantization(name)],
+           "variables": [name for name in environment_variables
+                         if name.startswith("VLLM_") and name not in found.variables],
+           "gone": [name for name in ("VLLM_ATTENTION_BACKEND", "VLLM_USE_V1") if name in found.variables],
+           "said": sorted(name for name, text in flags._MISLEADING.items() if flags._NONE in text and name in real),
+           "sound": sorted(real & {"--attention-backend", "--load-format", "--uds", "--headless", "--root-path"})},
+          sys.stdout)
 """
 
 
@@ -85,13 +97,37 @@ def test_the_flags_of_the_sources_are_the_parsers() -> None:
     assert found["real"] > 300
     assert found["build"] == "cpu"
     assert found["known"] == [True, False]
+    assert found["methods"] == found["unknown"] == []
+    assert found["variables"] == found["gone"] == []
+    # What the launcher says of flags that recipes name: these are gone, and those are there.
+    assert found["said"] == []
+    assert found["sound"] == ["--attention-backend", "--headless", "--load-format", "--root-path", "--uds"]
 
 
 def test_a_flag_is_checked_against_them() -> None:
     done = run_launcher("check", ENGINE_MODEL="demo", ENGINE_EXTRA_ARGS="--max-num-batched 9")
     assert done.returncode == 2
     assert "did you mean --max-num-batched-tokens?" in done.stderr
-    assert run_launcher("check", ENGINE_MODEL="demo", ENGINE_EXTRA_ARGS="--stream-interval 2").returncode == 0
+
+
+def test_a_value_is_checked_by_vllm_itself_and_what_was_good_is_remembered(tmp_path: Path) -> None:
+    settings = {"ENGINE_MODEL": "demo", "ENGINE_CACHE_DIR": str(tmp_path), "ENGINE_PORT": "8000"}
+    for words, says in (
+        ("--stream-interval abc", "argument --stream-interval: invalid"),
+        ("--enable-auto-tool-choice", "requires --tool-call-parser"),
+    ):
+        done = run_launcher("check", ENGINE_EXTRA_ARGS=words, **settings)
+        assert done.returncode == 2, done.stderr
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("launcher: ENGINE_EXTRA_ARGS: vLLM 0.32.0 refuses it: ")
+        assert says in last
+    asked = "asking vLLM's parser"
+    first = run_launcher("check", ENGINE_EXTRA_ARGS="--stream-interval 2", **settings)
+    assert first.returncode == 0, first.stderr
+    assert asked in first.stderr
+    again = run_launcher("check", ENGINE_EXTRA_ARGS="--stream-interval 2", **settings)
+    assert again.returncode == 0, again.stderr
+    assert asked not in again.stderr
 
 
 def test_the_plan_of_the_demo_is_printed() -> None:

@@ -1,6 +1,7 @@
 """The launcher's commands, from the environment to an exit code."""
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ from launcher.supervision.health import healthy
 from launcher.supervision.inbox import Inbox
 from launcher.supervision.stages import Stage
 from launcher.supervision.status import fetch_status
+from launcher.weights import Progress as Fetched
 
 _PROBE_TIMEOUT_SECONDS = 3.0
 _DOWNLOAD_STOP_SECONDS = 5
@@ -42,15 +44,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", nargs="?", choices=[*commands, "plan", "fetch"], default="serve")
     parser.add_argument("--dry-run", action="store_true", help="fetch: only ask the hub what there is to fetch")
     parser.add_argument("--hardware", type=Path, metavar="FILE", help="plan: for the machine that `hardware` printed")
+    parser.add_argument("--progress", type=Path, help="fetch: tell the progress to this pipe or file, a line each time")
+    parser.add_argument("--hashes", action="store_true", help="check: read the weights whole and compare their hashes")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s launcher: %(message)s")
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s launcher: %(message)s")
+    # The hubs' clients would log every request, with signed addresses.
+    logging.getLogger("launcher").setLevel(logging.INFO)
     environment = settings_module.process_environment()
     try:
         settings = Settings.from_environment(environment)
         if options.command == "fetch":
-            return fetch(settings, environment, dry_run=options.dry_run)
+            return fetch(settings, environment, dry_run=options.dry_run, progress=options.progress)
         if options.command == "plan":
             return survey.show_plan(settings, environment, options.hardware)
+        if options.command == "check":
+            return check(settings, environment, hashes=options.hashes)
         return commands[options.command](settings, environment)
     except errors.LauncherError as error:
         sys.stderr.write(f"launcher: {error}\n")
@@ -62,27 +70,46 @@ def serve(settings: Settings, environment: Mapping[str, str]) -> int:
     return serving.serve(settings, environment, partial(_fetch_in_child, settings, environment))
 
 
-def check(settings: Settings, environment: Mapping[str, str]) -> int:
+def check(settings: Settings, environment: Mapping[str, str], *, hashes: bool = False) -> int:
     """Do what serve does before vLLM starts, but ask the hub what a download would take instead of it.
 
-    The port is not looked at: an engine that runs already may hold it, and `serve` looks for itself.
+    The port is not looked at: an engine that runs already may hold it, and `serve` looks for itself. With `hashes`
+    every file of the weights is read.
     """
     with Inbox() as inbox:
         survey = partial(_fetch_in_child, settings, environment, inbox, dry_run=True)
         prepared = preflight.prepare(settings, environment, lambda: survey() and False)
     if prepared is None:
         log.info("the settings are sound; the weights are not on this machine yet, and the hub has them")
-    else:
-        log.info("all is sound")
+        return 0
+    if hashes:
+        count = weights.check_hashes(prepared.checkpoint.folder)
+        log.info("%d files have the hashes of the hub", count)
+        if not count:
+            log.warning("no hash is known of a folder that no hub's client filled")
+    log.info("all is sound")
     return 0
 
 
-def fetch(settings: Settings, environment: Mapping[str, str], *, dry_run: bool = False) -> int:
-    """Download the weights, or bring them up to date, and check them; or only ask what there is to download."""
+def fetch(
+    settings: Settings, environment: Mapping[str, str], *, dry_run: bool = False, progress: Path | None = None
+) -> int:
+    """Download the weights, or bring them up to date, and check them; or only ask what there is to download.
+
+    `progress` is a pipe or file that gets a line for each step, as weights.read_progress reads it.
+    """
     caches = with_caches(settings, environment)
     if weights.may_ask_hub(settings, environment):
-        _enter_environment({**environment, **caches, **weights.hub_environment(settings)}, dry_run=dry_run)
-        weights.download(settings, caches, dry_run=dry_run)
+        options = (*(("--dry-run",) if dry_run else ()), *(("--progress", str(progress)) if progress else ()))
+        _enter_environment({**environment, **caches, **weights.hub_environment(settings)}, options)
+        with contextlib.ExitStack() as stack:
+            told = stack.enter_context(progress.open("a", buffering=1)) if progress else None
+            weights.download(
+                settings,
+                caches,
+                dry_run=dry_run,
+                on_progress=(lambda step: print(step.line(), file=told)) if told else None,
+            )
         if dry_run:
             return 0
     folder = weights.locate(settings, caches)
@@ -93,10 +120,10 @@ def fetch(settings: Settings, environment: Mapping[str, str], *, dry_run: bool =
     return 0
 
 
-def _enter_environment(wanted: Mapping[str, str], *, dry_run: bool) -> None:
+def _enter_environment(wanted: Mapping[str, str], options: Sequence[str]) -> None:
     """Run this command anew in the wanted environment: the hubs' clients read theirs while they are imported."""
     if settings_module.process_environment() != wanted:
-        words = (sys.executable, "-m", "launcher", "fetch", *(("--dry-run",) if dry_run else ()))
+        words = (sys.executable, "-m", "launcher", "fetch", *options)
         os.execve(sys.executable, words, dict(wanted))  # noqa: S606  (no shell is wanted)
 
 
@@ -146,8 +173,15 @@ def _fetch_in_child(
     log.info("fetching %s from %s", settings.model, where)
     if progress is not None:
         progress.enter(Stage.DOWNLOADING, f"{settings.model} from {where}")
-    words = (sys.executable, "-m", "launcher", "fetch", *(("--dry-run",) if dry_run else ()))
-    outcome = errand.run(Command(words, environment), inbox, _DOWNLOAD_STOP_SECONDS)
+
+    def tell(fetched: Fetched) -> None:
+        if progress is not None:
+            progress.enter(Stage.DOWNLOADING, fetched.detail, fetched.fraction)
+
+    with weights.Channel(tell) as channel:
+        options = ("--dry-run",) if dry_run else ("--progress", str(channel.path))
+        command = Command((sys.executable, "-m", "launcher", "fetch", *options), environment)
+        outcome = errand.run(command, inbox, _DOWNLOAD_STOP_SECONDS)
     if outcome.stopped_by is not None:
         log.info("stopped while fetching")
         return False

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from launcher.errors import BadSetting
 
@@ -22,26 +23,43 @@ _OWNED = {
     "--kv-cache-dtype": "ENGINE_KV_CACHE_DTYPE",
     "--tensor-parallel-size": "ENGINE_TENSOR_PARALLEL",
     "-tp": "ENGINE_TENSOR_PARALLEL",
+    "--data-parallel-size": "ENGINE_REPLICAS",
+    "-dp": "ENGINE_REPLICAS",
     "--api-server-count": "ENGINE_API_SERVERS",
     "--enforce-eager": "ENGINE_EAGER=on",
     "--no-enforce-eager": "ENGINE_EAGER=off",
     "--quantization": "ENGINE_QUANTIZATION",
     "-q": "ENGINE_QUANTIZATION",
     "--revision": "ENGINE_REVISION",
+    "--tokenizer-revision": "ENGINE_REVISION",
+    "--download-dir": "ENGINE_CACHE_DIR",
     "--shutdown-timeout": "ENGINE_SHUTDOWN_TIMEOUT_SECONDS",
 }
 # Recipes that circulate and do not hold; docs/facts.md has the measurements.
+_NONE = "vLLM has no such flag"
 _MISLEADING = {
-    "--num-experts-per-token": "vLLM has no such flag; the number of experts is the checkpoint's own",
-    "--moe-expert-parallel-size": "vLLM has no such flag; --enable-expert-parallel does it, for MoE models only",
+    "--num-experts-per-token": f"{_NONE}; the number of experts is the checkpoint's own",
+    "--num-experts-per-tok": f"{_NONE}; the number of experts is the checkpoint's own",
+    "--moe-expert-parallel-size": f"{_NONE}; --enable-expert-parallel does it, for MoE models only",
+    "--expert-parallel-size": f"{_NONE}; --enable-expert-parallel does it, for MoE models only",
     "--enable-moe": "vLLM takes it as short for --enable-moe-shared-loras; MoE models need no flag",
-    "--awq-ckpt": "vLLM has no such flag; point ENGINE_MODEL at an AWQ checkpoint",
-    "--swap-space": "vLLM has no such flag any more; leave it out",
+    "--awq-ckpt": f"{_NONE}; point ENGINE_MODEL at an AWQ checkpoint, which needs no flag",
+    "--gptq-ckpt": f"{_NONE}; point ENGINE_MODEL at a GPTQ checkpoint, which needs no flag",
+    "--swap-space": f"{_NONE} any more; leave it out",
+    "--use-v2-block-manager": f"{_NONE} any more; leave it out",
+    "--num-scheduler-steps": f"{_NONE} any more; --async-scheduling is the default",
+    "--device": f"{_NONE} any more; use ENGINE_DEVICE",
     "--api-key": "it would show in the process list; the gateway checks keys (GATEWAY_API_KEYS_FILE)",
     "--hf-token": "it would show in the process list; set HF_TOKEN",
     "--trust-remote-code": "ERNIE needs none with this transformers, and it would run the repository's code",
     "--disable-log-requests": "not logging requests is the default; leave it out",
     "--uds": "gateway and health check speak TCP; use ENGINE_HOST and ENGINE_PORT",
+    "--root-path": "the gateway asks for /v1; set the path in nginx",
+    "--headless": "a server without HTTP answers nobody; ENGINE_REPLICAS says how many engines there are",
+}
+# Flags that are sound and values that are not, as circulating recipes give them.
+_MISLEADING_VALUES = {
+    ("--load-format", "dummy"): "the weights would be random numbers",
 }
 _MOE_ONLY = frozenset({"--enable-expert-parallel", "-ep", "--enable-eplb", "--eplb-config"})
 _NUMBER = re.compile(r"-\.?\d.*")
@@ -63,8 +81,17 @@ def check(words: Sequence[str], known: frozenset[str], *, is_moe: bool) -> None:
             close = difflib.get_close_matches(flag, known, n=1)
             hint = f"did you mean {close[0]}?" if close else "see `vllm serve --help=all`"
             raise BadSetting(VARIABLE, f"the installed vLLM has no {flag} (abbreviations are refused); {hint}")
+    for flag, value in _pairs(words):
+        if (flag, value) in _MISLEADING_VALUES:
+            raise BadSetting(VARIABLE, f"{flag} {value}: {_MISLEADING_VALUES[flag, value]}")
     if words and not words[0].startswith("-"):
         raise BadSetting(VARIABLE, f"{words[0]!r} is not a flag; the model is set by ENGINE_MODEL")
+
+
+def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Each flag with its value, whether they are one word or two."""
+    joined = [tuple(word.split("=", 1)) for word in words if word.startswith("--") and "=" in word]
+    return [(_canonical(flag), value) for flag, value in (*joined, *pairwise(words))]
 
 
 def _canonical(word: str) -> str:

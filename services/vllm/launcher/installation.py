@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import shutil
 import sys
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 _FLAG_SOURCES = ("engine/arg_utils.py", "entrypoints/**/cli_args.py")
+_NAME = re.compile(r'"([a-z0-9][a-z0-9_.-]*)"')
+_VARIABLE = re.compile(r'"(VLLM_[A-Z0-9_]+)"')
 # If these are not found, the sources are laid out in a way that this module does not know.
 _SENTINELS = frozenset({"--dtype", "--port", "--max-model-len"})
 
@@ -18,7 +21,8 @@ _SENTINELS = frozenset({"--dtype", "--port", "--max-model-len"})
 class Installation:
     """Version and build of vLLM, the words that start it (the model follows), and what its sources say it accepts.
 
-    `flags` and `architectures` are empty where the sources could not be read; nothing is checked then.
+    `flags` and the rest are empty where the sources could not be read; nothing is checked then. `quantizations` has
+    more words than methods, because some are named in code alone.
     """
 
     version: str
@@ -26,6 +30,8 @@ class Installation:
     start: tuple[str, ...]
     flags: frozenset[str]
     architectures: str
+    quantizations: frozenset[str] = frozenset()
+    variables: frozenset[str] = frozenset()
 
     @classmethod
     def find(cls) -> Self | None:
@@ -48,6 +54,8 @@ class Installation:
             start=start,
             flags=read_flags(root),
             architectures=_source(root / "model_executor/models/registry.py"),
+            quantizations=_words(root, "model_executor/layers/quantization/**/*.py", _NAME),
+            variables=_words(root, "envs.py", _VARIABLE),
         )
 
     def of_build(self, build: Literal["cuda", "cpu"]) -> Self:
@@ -61,6 +69,10 @@ class Installation:
     def knows_architecture(self, name: str) -> bool:
         """Whether vLLM's model registry has an architecture; True where it could not be read."""
         return not self.architectures or f'"{name}"' in self.architectures
+
+    def knows_quantization(self, method: str) -> bool:
+        """Whether vLLM's sources name a quantization method; True where they could not be read."""
+        return not self.quantizations or method in self.quantizations
 
 
 def read_flags(root: Path) -> frozenset[str]:
@@ -88,6 +100,10 @@ def _flags_in(source: str) -> set[str]:
                 dashed = [field.replace("_", "-") for field in fields]
                 found |= {f"--{field}" for field in dashed} | {f"--no-{field}" for field in dashed}
     return found
+
+
+def _words(root: Path, pattern: str, word: re.Pattern[str]) -> frozenset[str]:
+    return frozenset(found for path in root.glob(pattern) for found in word.findall(_source(path)))
 
 
 def _is_field(node: ast.stmt) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from launcher import arguments, errors, flags, hardware, ports, shapes, support, variables, weights
 from launcher import checkpoint as checkpoints
-from launcher import errors, flags, hardware, ports, shapes, support, weights
 from launcher import plan as plans
 from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
@@ -87,18 +87,27 @@ def _assemble(settings: Settings, environment: Mapping[str, str], site: Site, ch
             f"vLLM {installation.version} does not know the architecture {checkpoint.architecture}",
             "Use a model that it supports, or a newer image (ENGINE_BASE_IMAGE)",
         )
+    if checkpoint.quantization and not installation.knows_quantization(checkpoint.quantization):
+        raise errors.BrokenCheckpoint(
+            f"vLLM {installation.version} does not know the quantization {checkpoint.quantization}",
+            "Use a checkpoint that is not quantized, or quantized by awq, gptq, fp8 or compressed-tensors",
+        )
+    for warning in (*checkpoint.warnings, *variables.check(environment, installation.variables)):
+        log.warning("%s", warning)
     if not checkpoint.has_chat_template:
         log.warning("the model has no chat template: /v1/chat/completions will refuse; /v1/completions works")
     flags.check(settings.extra_args, installation.flags, is_moe=checkpoint.is_moe)
     plan = plans.make(settings, site.machine, checkpoint, site.device)
-    commands = (
+    commands = tuple(
         Command(
             build(settings, plan, checkpoint, installation, index),
             server_environment(settings, plan, environment, index),
         )
         for index in range(plan.engines)
     )
-    return Prepared(plan, checkpoint, tuple(commands))
+    if settings.extra_args:
+        arguments.check(commands[0].argv[len(installation.start) :], commands[0].environment, installation.version)
+    return Prepared(plan, checkpoint, commands)
 
 
 def _find_checkpoint(

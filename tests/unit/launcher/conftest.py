@@ -26,7 +26,9 @@ CONFIG = {
     "head_dim": 128,
     "vocab_size": 103424,
     "max_position_embeddings": 131072,
+    "eos_token_id": 2,
 }
+TOKENIZER = {"version": "1.0", "model": {"type": "BPE", "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2}, "merges": []}}
 TENSOR_BYTES = 64
 
 WriteWeights = Callable[..., Path]
@@ -36,7 +38,7 @@ def write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
-def write_weights(path: Path, names: tuple[str, ...] = ("model.embed_tokens.weight", "model.norm.weight")) -> Path:
+def write_weights(path: Path, names: tuple[str, ...] = ("model.norm.weight", "model.extra.weight")) -> Path:
     """Write a real safetensors file with one small tensor for each name."""
     entries: Mapping[str, object] = {
         "__metadata__": {"format": "pt"},
@@ -60,8 +62,9 @@ def model(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     folder.mkdir()
     write_json(folder / "config.json", CONFIG)
-    write_json(folder / "tokenizer.json", {"version": "1.0", "model": {"type": "BPE"}})
-    write_json(folder / "tokenizer_config.json", {"chat_template": "{{ messages }}"})
+    write_json(folder / "tokenizer.json", TOKENIZER)
+    write_json(folder / "tokenizer_config.json", {"eos_token": "</s>", "chat_template": "{{ messages }}"})
+    write_json(folder / "generation_config.json", {"eos_token_id": 2})
     write_weights(folder / "model.safetensors")
     return folder
 
@@ -128,7 +131,7 @@ def installation() -> Callable[[str], Installation]:
                 "--no-enable-prefix-caching",
                 "--enable-expert-parallel",
                 "--enable-moe-shared-loras",
-                "-tp",
+                "--load-format",
                 "--middleware",
             ),
             *("--compilation-config", "--stream-interval", "--api-server-count"),

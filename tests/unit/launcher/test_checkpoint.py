@@ -1,7 +1,6 @@
-"""Every fault that a checkpoint can have, each made from a sound one."""
+"""Every fault that a checkpoint can have, each made from the demo model; and what is tolerated, with a word."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,136 +8,46 @@ import pytest
 from launcher import checkpoint
 from launcher.errors import BrokenCheckpoint
 
-from .conftest import CONFIG, TENSOR_BYTES, write_json, write_weights
+from tests.fakes import checkpoints
+from tests.fakes.checkpoints import EMBEDDING, FAULTS, WEIGHTS, change, copy_demo, drop, quantized, read_weights, write
+
+from .conftest import TENSOR_BYTES
 
 
-def test_a_sound_one(model: Path) -> None:
-    found = checkpoint.inspect(model)
+@pytest.fixture
+def demo(tmp_path: Path) -> Path:
+    return copy_demo(tmp_path / "demo")
+
+
+def test_a_sound_one(demo: Path) -> None:
+    found = checkpoint.inspect(demo)
     assert found.architecture == "Ernie4_5ForCausalLM"
-    assert found.context_tokens == 131072
-    assert found.weight_bytes == 2 * TENSOR_BYTES
+    assert found.context_tokens == 4096
+    assert found.weight_bytes == sum(len(data) for *_, data in read_weights(demo / WEIGHTS).values())
+    assert found.dtype == "bfloat16"
     assert found.has_chat_template
     assert not found.is_moe
+    assert found.quantization == ""
+    assert found.warnings == ()
+
+
+def test_the_size_of_the_kv_cache(model: Path) -> None:
+    found = checkpoint.inspect(model)
+    assert found.weight_bytes == 2 * TENSOR_BYTES
     # 18 KiB a token in bfloat16, the figure in docs/facts.md.
     assert found.kv_bytes_per_token("auto") == found.kv_bytes_per_token("float16") == 18 * 1024
     assert found.kv_bytes_per_token("float32") == 36 * 1024
 
 
-def _set(key: str, value: object) -> Callable[[Path], None]:
-    return lambda folder: write_json(folder / "config.json", {**CONFIG, key: value})
-
-
-def _drop(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).unlink()
-
-
-def _write(name: str, data: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes(data)  # type: ignore[return-value]
-
-
-def _cut(folder: Path) -> None:
-    os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 1)
-
-
-def _cut_header(folder: Path) -> None:
-    os.truncate(folder / "model.safetensors", 20)
-
-
-def _lengthen(folder: Path) -> None:
-    with (folder / "model.safetensors").open("ab") as file:
-        file.write(b"tail")
-
-
-def _damage_header(folder: Path) -> None:
-    data = bytearray((folder / "model.safetensors").read_bytes())
-    data[8:12] = b"\xff\xff\xff\xff"
-    (folder / "model.safetensors").write_bytes(data)
-
-
-def _paddle(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "model_state.pdparams")
-
-
-def _paddle_alone(folder: Path) -> None:
-    _paddle(folder)
-    (folder / "config.json").unlink()
-
-
-def _shard(folder: Path) -> None:
-    write_weights(folder / "a.safetensors", ("one",))
-    write_weights(folder / "b.safetensors", ("two",))
-    (folder / "model.safetensors").unlink()
-    write_json(folder / checkpoint.INDEX, {"weight_map": {"one": "a.safetensors", "two": "b.safetensors"}})
-
-
-def _shard_missing(folder: Path) -> None:
-    _shard(folder)
-    (folder / "b.safetensors").unlink()
-
-
-def _shard_cut(folder: Path) -> None:
-    _shard(folder)
-    os.truncate(folder / "b.safetensors", (folder / "b.safetensors").stat().st_size // 2)
-
-
-def _shard_of_another_revision(folder: Path) -> None:
-    _shard(folder)
-    write_weights(folder / "b.safetensors", ("three",))
-
-
-def _index_without_map(folder: Path) -> None:
-    _shard(folder)
-    write_json(folder / checkpoint.INDEX, {"metadata": {}})
-
-
-FAULTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
-    "no config": (_drop("config.json"), "has no config.json", "fetch it again"),
-    "config cut": (_write("config.json", json.dumps(CONFIG).encode()[:-9]), "config.json is not JSON", "fetch"),
-    "config empty": (_write("config.json", b""), "config.json is not JSON", "fetch"),
-    "config a list": (_write("config.json", b"[]"), "config.json is not a JSON object", "fetch"),
-    "config not UTF-8": (_write("config.json", b'{"a": "\xe4\xbd"}'), "config.json is not UTF-8", "fetch"),
-    "old architecture": (
-        _set("architectures", ["Ernie4_5_ForCausalLM"]),
-        "Ernie4_5_ForCausalLM",
-        "Ernie4_5ForCausalLM",
-    ),
-    "wrong architecture": (_set("architectures", ["BertModel"]), "BertModel", "ForCausalLM"),
-    "no architecture": (_set("architectures", []), "names no architecture", "Ernie4_5ForCausalLM"),
-    "no layers": (_set("num_hidden_layers", None), "num_hidden_layers", "fetch"),
-    "odd context": (_set("max_position_embeddings", "128k"), "max_position_embeddings", "fetch"),
-    "no tokenizer": (_drop("tokenizer.json"), "has no tokenizer", "tokenizer files"),
-    "tokenizer cut": (_write("tokenizer.json", b'{"version"'), "tokenizer.json is not JSON", "fetch"),
-    "no tokenizer config": (_drop("tokenizer_config.json"), "has no tokenizer_config.json", "tokenizer files"),
-    "no weights": (_drop("model.safetensors"), "has no weights", "incomplete"),
-    "Paddle weights": (_paddle, "Paddle weights", "-PT"),
-    "Paddle repository": (_paddle_alone, "Paddle weights", "-PT"),
-    "weights cut": (_cut, "is truncated: it has", "fetch it again"),
-    "weights cut early": (_cut_header, "truncated inside its header", "fetch it again"),
-    "weights empty": (_write("model.safetensors", b""), "is truncated: it has 0 bytes", "fetch it again"),
-    "weights too long": (_lengthen, "bytes after its end", "fetch it again"),
-    "weights' header damaged": (_damage_header, "damaged header", "fetch it again"),
-    "weights are HTML": (_write("model.safetensors", b"<!DOCTYPE html><html>" * 9), "does not begin with", "fetch"),
-    "LFS pointer": (
-        _write("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n"),
-        "Git LFS pointer",
-        "fetch it again",
-    ),
-    "shard missing": (_shard_missing, "b.safetensors is missing", "Fetch the missing file"),
-    "shard cut": (_shard_cut, "b.safetensors is truncated", "fetch it again"),
-    "shard of another revision": (_shard_of_another_revision, "lacks two", "one revision"),
-    "index without map": (_index_without_map, "has no weight_map", "fetch it again"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_named_with_its_cure(model: Path, fault: str) -> None:
-    break_it, names, cures = FAULTS[fault]
-    break_it(model)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_with_its_cure(demo: Path, name: str) -> None:
+    fault = FAULTS[name]
+    fault.break_it(demo)
     with pytest.raises(BrokenCheckpoint) as caught:
-        checkpoint.inspect(model)
+        checkpoint.inspect(demo)
     assert caught.value.exit_code == 4
-    assert names in caught.value.fault
-    assert cures in caught.value.cure
+    assert fault.fault in caught.value.fault
+    assert fault.cure in caught.value.cure
     assert "\n" not in str(caught.value)
 
 
@@ -147,30 +56,134 @@ def test_no_folder(tmp_path: Path) -> None:
         checkpoint.inspect(tmp_path / "absent")
 
 
-def test_shards_add_up(model: Path) -> None:
-    _shard(model)
-    assert checkpoint.inspect(model).weight_bytes == 2 * TENSOR_BYTES
-
-
-def test_a_folder_that_is_not_readable(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_readable(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root reads everything, so the refusal is the only thing here that is not real.
     def refuse(path: Path, *_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(BrokenCheckpoint, match=r"not readable to this user\. Run chmod"):
-        checkpoint.inspect(model)
+        checkpoint.inspect(demo)
 
 
-def test_what_the_plan_needs_to_know(model: Path) -> None:
-    write_json(
-        model / "config.json",
-        {**CONFIG, "moe_num_experts": 64, "quantization_config": {"quant_method": "awq"}, "torch_dtype": "float16"},
-    )
-    write_json(model / "tokenizer_config.json", {})
-    found = checkpoint.inspect(model)
-    assert found.is_moe
-    assert found.quantization == "awq"
-    assert not found.has_chat_template
-    (model / "chat_template.jinja").write_text("{{ messages }}")
-    assert checkpoint.inspect(model).has_chat_template
+def test_shards_add_up(demo: Path) -> None:
+    whole = checkpoint.inspect(demo)
+    checkpoints.shard(demo)
+    assert checkpoint.inspect(demo) == whole
+
+
+def _as_float32(folder: Path) -> None:
+    checkpoints.weights(
+        lambda rows: {name: ("F32", shape, bytes(2 * len(data))) for name, (_, shape, data) in rows.items()}
+    )(folder)
+
+
+def _one_of_a_strange_type(folder: Path) -> None:
+    checkpoints.weights(lambda rows: {**rows, "model.extra": ("U8", [3], bytes(3))})(folder)
+
+
+TOLERATED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no generation config": (drop("generation_config.json"), "there is no generation_config.json"),
+    "config and generation config disagree": (
+        change("config.json", eos_token_id=3),
+        "eos_token_id is 3 in config.json, 2 in generation_config",
+    ),
+    "tokenizer and configs disagree": (
+        checkpoints.both(change("config.json", eos_token_id=3), change("generation_config.json", eos_token_id=[3])),
+        "eos_token <|end_of_sentence|> is 2 for the tokenizer, 3 for the rest",
+    ),
+    "an end that the tokenizer has not": (
+        change("tokenizer_config.json", eos_token="</s>"),  # noqa: S106
+        "the tokenizer has no </s>",
+    ),
+    "padding outside the vocabulary": (
+        change("config.json", pad_token_id=-1),
+        "pad_token_id -1 in config.json is outside the vocabulary of 4096",
+    ),
+    "a token beyond the vocabulary": (
+        write("added_tokens.json", b'{"[PAD]": 4096}'),
+        "the tokenizer adds [PAD] beyond the vocabulary of 4096",
+    ),
+    "float32 weights": (_as_float32, "the weights are float32 and config.json says bfloat16: twice the bytes"),
+    "a strange type": (_one_of_a_strange_type, "model.extra is of the type U8"),
+}
+
+
+@pytest.mark.parametrize("name", TOLERATED)
+def test_what_vllm_tolerates_is_a_warning(demo: Path, name: str) -> None:
+    break_it, says = TOLERATED[name]
+    break_it(demo)
+    warnings = checkpoint.inspect(demo).warnings
+    assert any(says in line for line in warnings), warnings
+
+
+def test_the_size_is_that_in_memory_whatever_the_files_hold(demo: Path) -> None:
+    whole = checkpoint.inspect(demo)
+    _as_float32(demo)
+    assert checkpoint.inspect(demo).weight_bytes == whole.weight_bytes
+    change("config.json", dtype="float32")(demo)
+    assert checkpoint.inspect(demo).weight_bytes == 2 * whole.weight_bytes
+    change("config.json", dtype=None)(demo)
+    assert checkpoint.inspect(demo).dtype == "float32"
+
+
+def test_a_head_that_is_tied_is_not_counted(demo: Path) -> None:
+    whole = checkpoint.inspect(demo)
+    checkpoints.weights(lambda rows: {**rows, "lm_head.weight": rows[EMBEDDING]})(demo)
+    assert checkpoint.inspect(demo) == whole
+    change("config.json", tie_word_embeddings=False)(demo)
+    assert checkpoint.inspect(demo).weight_bytes > whole.weight_bytes
+
+
+QUANTIZED = {
+    "awq": ({"w_bit": 4, "q_group_size": 128, "zero_point": True}, (".qweight", ".scales", ".qzeros")),
+    "gptq": ({"bits": 4, "group_size": 128, "desc_act": False, "sym": True}, (".qweight", ".scales", ".g_idx")),
+    "fp8": ({"activation_scheme": "static"}, (".weight", ".weight_scale")),
+    "compressed-tensors": ({"config_groups": {"group_0": {}}}, (".weight_packed", ".weight_scale")),
+    "some-method-of-tomorrow": ({}, (".weight",)),
+}
+
+
+@pytest.mark.parametrize("method", QUANTIZED)
+def test_a_quantized_one_is_sound(demo: Path, method: str) -> None:
+    settings, endings = QUANTIZED[method]
+    quantized(endings)(demo)
+    change("config.json", quantization_config={"quant_method": method, **settings})(demo)
+    found = checkpoint.inspect(demo)
+    assert found.quantization == method
+    assert found.warnings == ()
+
+
+def test_a_mixture_of_experts(demo: Path) -> None:
+    change("config.json", architectures=["Ernie4_5_MoeForCausalLM"], moe_num_experts=64)(demo)
+    assert checkpoint.inspect(demo).is_moe
+
+
+def test_the_template_is_found_wherever_it_stands(demo: Path) -> None:
+    (demo / "chat_template.jinja").unlink()
+    assert not checkpoint.inspect(demo).has_chat_template
+    template = "{% for m in messages %}{% generation %}{{ m }}{% endgeneration %}{% break %}{% endfor %}"
+    for inside in (template, [{"name": "default", "template": template}]):
+        change("tokenizer_config.json", chat_template=inside)(demo)
+        assert checkpoint.inspect(demo).has_chat_template
+    # The file outranks what stands inside, so a fault there would never be met.
+    change("tokenizer_config.json", chat_template="{{ broken")(demo)
+    (demo / "chat_template.jinja").write_text("{{ messages }}")
+    assert checkpoint.inspect(demo).has_chat_template
+
+
+def test_the_layout_of_the_first_release(demo: Path) -> None:
+    """A binary tokenizer whose class is remote code: transformers 5 loads it without running any."""
+    (demo / "tokenizer.json").unlink()
+    (demo / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>")
+    remote = ["tokenization_ernie4_5.Ernie4_5_Tokenizer", None]
+    change(
+        "tokenizer_config.json",
+        eos_token="</s>",  # noqa: S106
+        tokenizer_class="Ernie4_5_Tokenizer",
+        auto_map={"AutoTokenizer": remote},
+        backend=None,
+    )(demo)
+    write("added_tokens.json", json.dumps({"<mask:4>": 4000}).encode())(demo)
+    write("special_tokens_map.json", json.dumps({"eos_token": {"content": "</s>", "special": True}}).encode())(demo)
+    assert checkpoint.inspect(demo).warnings == ()
