@@ -71,18 +71,19 @@ async def test_what_is_no_status_takes_nobody_away_and_is_logged_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("gateway.readiness.following.ANSWER_SECONDS", 0.1)
-
     def complaints() -> list[str]:
         return [record.message for record in caplog.records if "does not say what it runs" in record.message]
 
     with caplog.at_level(logging.INFO, "gateway.readiness"):
         async with before(launcher) as gateway:
             await eventually(lambda: gateway.parts.upstreams.ready)
-            launcher.script = FAULTS[fault]
             asked = launcher.asked
-            await eventually(lambda: launcher.asked >= asked + 3)
-            assert len(complaints()) == 1
+            with monkeypatch.context() as patched:
+                # Only now, and only where it is waited for: a sound answer may take longer on a busy machine.
+                patched.setattr("gateway.readiness.following.ANSWER_SECONDS", 0.1 if fault == "silent" else 2)
+                launcher.script = FAULTS[fault]
+                await eventually(lambda: launcher.asked >= asked + 4)
+                assert len(complaints()) == 1
             assert "Traceback" not in caplog.text
             [known] = gateway.parts.upstreams.engines
             assert known.takes_requests
