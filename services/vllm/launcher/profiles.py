@@ -126,9 +126,9 @@ GPU_PROFILES = (
 # then takes one that can (FlashAttention 3 on 9.0, FlashInfer on 10.0). FLASH_ATTN cannot elsewhere, Triton needs 8.9.
 FP8_KV_BACKENDS = (((12, 0), "FLASHINFER"), ((9, 0), None), ((8, 0), "FLASHINFER"))
 
-# Processes of one engine's python HTTP server. Four gave 27.2 thousand tok/s at 256 streams against one's 12.3. But with
-# more than one, vLLM 0.32 cuts running answers once it is stopped, whatever --shutdown-timeout says, and its metrics
-# lack process_start_time_seconds (tried on a CPU with two). Several engines with one each have neither fault.
+# Processes of one engine's python HTTP server. Four gave 27.2 thousand tok/s at 256 streams, one 12.3. But with more
+# than one, vLLM 0.32 cuts running answers once it is stopped, whatever --shutdown-timeout says, and its metrics lack
+# process_start_time_seconds (tried on a CPU with two). Several engines with one each have neither fault.
 API_SERVERS = 1
 
 
