@@ -48,7 +48,7 @@ from launcher.settings import Settings
 parser = make_arg_parser(FlexibleArgumentParser())
 flags, lost, refused = set(), set(), {}
 variants = ({}, {"kv_cache_dtype": "fp8"}, {"quantization": "fp8_per_tensor"}, {"front_end": "rust"},
-            {"tensor_parallel": 2}, {"eager": "on"})
+            {"tensor_parallel": 2}, {"eager": "on", "api_servers": 2})
 for path in sorted(Path(sys.argv[1]).glob("*.json")):
     for model in ("baidu/ERNIE-4.5-0.3B-PT", "baidu/ERNIE-4.5-21B-A3B-PT"):
         for variant in variants:

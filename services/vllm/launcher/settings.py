@@ -97,7 +97,10 @@ class Settings(BaseModel):
         description="vLLM's HTTP server. auto: python; rust is faster and lacks parts of the API (docs/facts.md).",
     )
     api_servers: int | None = Field(
-        None, ge=1, le=64, description="Processes of one engine's python HTTP server. Empty: by the cores."
+        None,
+        ge=1,
+        le=64,
+        description="Processes of one engine's python HTTP server; several cut running answers at a stop. Empty: one.",
     )
     max_sequences: int | None = Field(
         None, ge=1, le=65536, description="Streams that one engine computes at once. Empty: by the card or the CPU."

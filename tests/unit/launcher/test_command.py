@@ -128,20 +128,20 @@ def test_the_choices_of_the_plan_become_flags(argv: Callable[..., tuple[str, ...
     assert _value(h200, "--port") == "8091"
     assert _value(h200, "--max-num-seqs") == "512"
     assert _value(h200, "--max-num-batched-tokens") == "8192"
-    assert _value(h200, "--api-server-count") == "4"
     assert "--attention-backend" not in h200
     assert _value(argv("t4"), "--attention-backend") == "TRITON_ATTN"
-    a10 = argv("a10", kv_cache_dtype="fp8", api_servers=1)
+    assert _value(argv("h200", api_servers=4), "--api-server-count") == "4"
+    a10 = argv("a10", kv_cache_dtype="fp8")
     assert (_value(a10, "--kv-cache-dtype"), _value(a10, "--attention-backend")) == ("fp8", "FLASHINFER")
     assert not {"--api-server-count", "--max-num-batched-tokens", "--tensor-parallel-size"} & {*a10}
 
 
 def test_the_rust_front_end_gets_none_of_the_python_ones_flags(argv: Callable[..., tuple[str, ...]]) -> None:
-    words = argv("h200", front_end="rust")
+    words = argv("h200", front_end="rust", api_servers=4)
     python = ("--middleware", "--disable-fastapi-docs", "--disable-access-log-for-endpoints", "--api-server-count")
     assert not {*python} & {*words}
     assert _value(words, "--shutdown-timeout") == "25"
-    assert {*python} <= {*argv("h200")}
+    assert {*python} <= {*argv("h200", api_servers=4)}
 
 
 def test_a_mixture_of_experts_over_cards(mixture: Checkpoint, machine: Machine, installation: Install) -> None:
