@@ -18,7 +18,6 @@ from launcher.command import Command, with_caches
 from launcher.draining import Notice
 from launcher.settings import Settings
 from launcher.supervisor import Inbox, Limits, Outcome, healthy, run
-from launcher.weights import Progress
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _PROBE_TIMEOUT_SECONDS = 3.0
@@ -121,13 +120,8 @@ def fetch(
         options = (*(("--dry-run",) if dry_run else ()), *(("--progress", str(progress)) if progress else ()))
         _enter_environment({**environment, **caches, **weights.hub_environment(settings)}, options)
         with contextlib.ExitStack() as stack:
-            told = stack.enter_context(progress.open("a", buffering=1)) if progress else None
-            weights.download(
-                settings,
-                caches,
-                dry_run=dry_run,
-                on_progress=(lambda step: print(step.line(), file=told)) if told else None,
-            )
+            teller = stack.enter_context(weights.Teller(progress)) if progress else None
+            weights.download(settings, caches, dry_run=dry_run, on_progress=teller.tell if teller else None)
         if dry_run:
             return 0
     folder = weights.locate(settings, caches)
@@ -162,7 +156,7 @@ def _fetch_in_child(
     inbox: Inbox,
     *,
     dry_run: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[weights.Progress], None] | None = None,
 ) -> bool:
     """Run `fetch` as a process of its own, so that a stop is obeyed at once; False if it was stopped.
 
