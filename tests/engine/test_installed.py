@@ -112,15 +112,10 @@ def test_a_flag_is_checked_against_them() -> None:
 
 def test_a_value_is_checked_by_vllm_itself_and_what_was_good_is_remembered(tmp_path: Path) -> None:
     settings = {"ENGINE_MODEL": "demo", "ENGINE_CACHE_DIR": str(tmp_path), "ENGINE_PORT": "8000"}
-    for words, says in (
-        ("--stream-interval abc", "argument --stream-interval: invalid"),
-        ("--enable-auto-tool-choice", "requires --tool-call-parser"),
-    ):
-        done = run_launcher("check", ENGINE_EXTRA_ARGS=words, **settings)
-        assert done.returncode == 2, done.stderr
-        last = done.stderr.splitlines()[-1]
-        assert last.startswith("launcher: ENGINE_EXTRA_ARGS: vLLM 0.32.0 refuses it: ")
-        assert says in last
+    done = run_launcher("check", ENGINE_EXTRA_ARGS="--stream-interval abc", **settings)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("launcher: ENGINE_EXTRA_ARGS: vLLM 0.32.0 refuses it: argument --stream-interval: invalid")
     asked = "asking vLLM's parser"
     first = run_launcher("check", ENGINE_EXTRA_ARGS="--stream-interval 2", **settings)
     assert first.returncode == 0, first.stderr

@@ -229,7 +229,7 @@ FAULTS = {
         both(drop(_TOKENIZER), write("tokenizer.model", _POINTER)), "is a Git LFS pointer", "fetch it again"
     ),
     "tokenizer of another model": Fault(
-        tokenizer_model(vocab={"a": 0, "b": 151_000}, merges=[]), "the token id 151000", "one revision"
+        tokenizer_model(vocab={str(i): i for i in range(5000)}, merges=[]), "token ids up to 4999", "one revision"
     ),
     "generation config not UTF-8": Fault(
         write("generation_config.json", b'"\xff"'), "generation_config.json is not UTF-8", "fetch it again"

@@ -21,7 +21,6 @@ from launcher.supervision.health import healthy
 from launcher.supervision.inbox import Inbox
 from launcher.supervision.stages import Stage
 from launcher.supervision.status import fetch_status
-from launcher.weights import Progress as Fetched
 
 _PROBE_TIMEOUT_SECONDS = 3.0
 _DOWNLOAD_STOP_SECONDS = 5
@@ -103,13 +102,8 @@ def fetch(
         options = (*(("--dry-run",) if dry_run else ()), *(("--progress", str(progress)) if progress else ()))
         _enter_environment({**environment, **caches, **weights.hub_environment(settings)}, options)
         with contextlib.ExitStack() as stack:
-            told = stack.enter_context(progress.open("a", buffering=1)) if progress else None
-            weights.download(
-                settings,
-                caches,
-                dry_run=dry_run,
-                on_progress=(lambda step: print(step.line(), file=told)) if told else None,
-            )
+            teller = stack.enter_context(weights.Teller(progress)) if progress else None
+            weights.download(settings, caches, dry_run=dry_run, on_progress=teller.tell if teller else None)
         if dry_run:
             return 0
     folder = weights.locate(settings, caches)
@@ -174,7 +168,7 @@ def _fetch_in_child(
     if progress is not None:
         progress.enter(Stage.DOWNLOADING, f"{settings.model} from {where}")
 
-    def tell(fetched: Fetched) -> None:
+    def tell(fetched: weights.Progress) -> None:
         if progress is not None:
             progress.enter(Stage.DOWNLOADING, fetched.detail, fetched.fraction)
 

@@ -102,7 +102,7 @@ TOLERATED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a token beyond the vocabulary": (
         write("added_tokens.json", b'{"[PAD]": 4096}'),
-        "the tokenizer adds [PAD] beyond the vocabulary of 4096",
+        "the tokenizer has [PAD] beyond the vocabulary of 4096",
     ),
     "float32 weights": (_as_float32, "the weights are float32 and config.json says bfloat16: twice the bytes"),
     "a strange type": (_one_of_a_strange_type, "model.extra is of the type U8"),

@@ -9,7 +9,7 @@ from launcher import weights
 from launcher.errors import BadSetting, BrokenCheckpoint, InsufficientResources, LauncherError, WeightsUnreachable
 from launcher.settings import Settings
 from launcher.weights import cache, huggingface
-from launcher.weights.progress import Channel, LogLines, Meter, Progress, read_progress
+from launcher.weights.progress import Channel, LogLines, Meter, Progress, Teller, read_progress
 
 COMMIT = "a" * 40
 
@@ -244,14 +244,24 @@ def test_the_log_has_a_line_every_five_percent(caplog: pytest.LogCaptureFixture)
 def test_a_child_tells_its_progress_through_a_pipe() -> None:
     told: list[Progress] = []
     steps = [Progress(1, 3, 0.5), Progress(3, 3, 1.0)]
-    with Channel(told.append) as channel, channel.path.open("a", buffering=1) as child:
+    with Channel(told.append) as channel, Teller(channel.path) as child, channel.path.open("a") as other:
         for step in steps:
-            print(step.line(), file=child)
-        print("something else", file=child)
+            child.tell(step)
+        print("something else", file=other)
     assert told == steps
     with Channel(told.append) as channel:
         assert channel.path.is_fifo()
     assert not channel.path.exists()
+
+
+def test_a_download_outlives_who_reads_its_progress(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with Teller(tmp_path / "pipe") as teller:
+        os.close(reader)
+        for _ in range(3):
+            teller.tell(Progress(1, 3, 0.5))
+    assert caplog.messages == ["nobody reads the progress any more; the download goes on"]
 
 
 def test_hashes_are_known_from_links_notes_and_the_manifest(tmp_path: Path) -> None:

@@ -48,8 +48,14 @@ def pickled(folder: Path) -> list[Path]:
 
 
 def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], *, is_quantized: bool) -> None:
-    """Compare names and shapes with the config, as vLLM's loader does. Raises BrokenCheckpoint."""
-    _check_layers(tensors, config)
+    """Compare names and shapes with the config, as vLLM's loader does, for architectures that are known to be plain.
+
+    Raises BrokenCheckpoint.
+    """
+    architecture = config["architectures"][0]
+    if architecture not in _PLAIN:
+        return
+    _check_layers(tensors, config, is_uniform=architecture in _UNIFORM and not is_quantized)
     _check_embedding(tensors, config)
     if not is_quantized and config.get("tie_word_embeddings") is False and EMBEDDING in tensors and HEAD not in tensors:
         raise BrokenCheckpoint(
@@ -111,12 +117,11 @@ def _contents(path: Path) -> dict[str, Tensor]:
         raise BrokenCheckpoint(f"{path} {error}", FETCH_AGAIN) from error
 
 
-def _check_layers(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    architecture = config["architectures"][0]
+def _check_layers(tensors: Mapping[str, Tensor], config: Mapping[str, Any], *, is_uniform: bool) -> None:
     layers: dict[int, set[str]] = {}
     for match in filter(None, map(_LAYER.fullmatch, tensors)):
         layers.setdefault(int(match[1]), set()).add(match[2])
-    if architecture not in _PLAIN or not layers:
+    if not layers:
         return
     promised = range(config["num_hidden_layers"])
     absent = [str(number) for number in promised if number not in layers]
@@ -124,7 +129,7 @@ def _check_layers(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> N
         raise BrokenCheckpoint(
             f"the weights lack layer {', '.join(absent[:3])} of {len(promised)} in config.json", ONE_REVISION
         )
-    if architecture in _UNIFORM:
+    if is_uniform:
         names = set().union(*(layers[number] for number in promised))
         for number in promised:
             for name in sorted(names - layers[number]):

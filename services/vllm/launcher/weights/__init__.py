@@ -9,11 +9,12 @@ from launcher.errors import BadSetting, InsufficientResources, LauncherError, We
 from launcher.settings import Settings
 from launcher.weights import hashes, huggingface, modelscope
 from launcher.weights.cache import locate
-from launcher.weights.progress import Channel, LogLines, Progress, read_progress
+from launcher.weights.progress import Channel, LogLines, Progress, Teller, read_progress
 
 __all__ = [
     "Channel",
     "Progress",
+    "Teller",
     "check_hashes",
     "download",
     "hub_environment",

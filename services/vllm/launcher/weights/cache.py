@@ -36,7 +36,9 @@ def unfinished(folder: Path) -> Iterator[None]:
 
 
 def _mark(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.unfinished")
+    # Hugging Face's own tools take everything in snapshots/ for one.
+    home = folder.parent.parent if folder.parent.name == "snapshots" else folder.parent
+    return home / f".{folder.name}.unfinished"
 
 
 def repository(settings: Settings, environment: Mapping[str, str]) -> Path:

@@ -1,5 +1,6 @@
 """How far a download is: measured in the child that fetches, told to the launcher, and logged."""
 
+import contextlib
 import json
 import logging
 import os
@@ -7,11 +8,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+from typing import Self, TextIO
 
 _LOOK_SECONDS = 0.5
 # The rate is that of the last so many seconds, so that a stall shows.
@@ -97,7 +97,7 @@ class LogLines:
         log.info("%.0f %%: %s", 100 * progress.fraction, progress.detail)
 
 
-@contextmanager
+@contextlib.contextmanager
 def watching(measure: Callable[[], int], total: int, tell: Callable[[Progress], None]) -> Iterator[None]:
     """Tell the progress twice a second while the block runs; `measure` counts the bytes that are here."""
     meter = Meter(total, tell)
@@ -116,6 +116,36 @@ def watching(measure: Callable[[], int], total: int, tell: Callable[[Progress], 
         ended.set()
         watcher.join()
     meter.update(measure(), time.monotonic())
+
+
+class Teller:
+    """Writes a line for each step to a pipe or file, until nobody reads it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: TextIO | None = path.open("a", buffering=1, encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def tell(self, progress: Progress) -> None:
+        """Tell one step."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(progress.line() + "\n")
+        except BrokenPipeError:
+            log.warning("nobody reads the progress any more; the download goes on")
+            self._close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            # What could not be written is not worth another error.
+            with contextlib.suppress(BrokenPipeError):
+                file.close()
 
 
 class Channel:
