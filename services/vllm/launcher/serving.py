@@ -2,11 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from launcher import preflight
+from launcher.command import Command
 from launcher.draining import Notice
 from launcher.errors import LauncherError
 from launcher.installation import Installation
@@ -21,7 +22,7 @@ from launcher.supervision.engine import Unit
 from launcher.supervision.fleet import Fleet, Limits, Watches
 from launcher.supervision.inbox import STOP_SIGNALS, Inbox
 from launcher.supervision.nvml import card_states
-from launcher.supervision.outcome import Outcome
+from launcher.supervision.outcome import Kind, Outcome
 from launcher.supervision.stages import Stage
 from launcher.supervision.status import StatusServer
 
@@ -61,12 +62,15 @@ def serve(settings: Settings, environment: Mapping[str, str], fetch: Fetch) -> i
     if prepared is None or outcome is None:
         return 0
     failure = ending.explain(outcome, settings, oom_kills() - kills)
-    if failure is None:
+    if failure is not None:
+        _leave_words(folder, failure, outcome, prepared, environment)
+    if outcome.cause.kind is Kind.STOPPED:
         history.clear()
-        return 0
-    _leave_words(folder, failure, outcome, prepared, environment)
-    history.add(End(time.time(), failure.exit_code, str(failure), outcome.scene.served_seconds))
-    raise failure
+    elif failure is not None:
+        history.add(End(time.time(), failure.exit_code, str(failure), outcome.scene.served_seconds))
+    if failure is not None:
+        raise failure
+    return 0
 
 
 def health_address(settings: Settings) -> tuple[str, int]:
@@ -135,8 +139,14 @@ def _run(settings: Settings, prepared: Prepared, board: Board, inbox: Inbox) -> 
         )
         uses_card = prepared.plan.device == "cuda"
         seconds = settings.stall_seconds or (_GPU_STALL_SECONDS if uses_card else _CPU_STALL_SECONDS)
-        watches = Watches(settings.name, seconds, cards=uses_card)
+        watches = Watches(settings.name, seconds, cards=_cards(commands) if uses_card else None)
         return Fleet(units, inbox, board, limits, watches, before_stop=notice.put_up).run()
+
+
+def _cards(commands: Sequence[Command]) -> set[str]:
+    """Names of the cards that the engines see; without a selection vLLM takes the first."""
+    seen = (command.environment.get("CUDA_VISIBLE_DEVICES", "0") for command in commands)
+    return {name.strip() for names in seen for name in names.split(",")}
 
 
 def _notice_seconds(plan: Plan) -> float:
