@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from .conftest import PYTHON, run_launcher
+from .conftest import PYTHON, ROOT, run_launcher
 
 pytestmark = pytest.mark.engine
 
@@ -21,6 +21,61 @@ names = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
 json.dump({"lost": sorted(real - found.flags), "real": len(real), "build": found.build,
            "known": [found.knows_architecture(name) for name in names]}, sys.stdout)
 """
+
+
+# Each machine that has a plan, with settings that bring out every flag that the plan can choose.
+_PARSE = """
+import json, sys
+from pathlib import Path
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from launcher import preflight
+from launcher.errors import LauncherError
+from launcher.hardware import record
+from launcher.settings import Settings
+parser = make_arg_parser(FlexibleArgumentParser())
+flags, lost, refused = set(), set(), {}
+variants = ({}, {"kv_cache_dtype": "fp8"}, {"quantization": "fp8_per_tensor"}, {"front_end": "rust"},
+            {"tensor_parallel": 2}, {"eager": "on"})
+for path in sorted(Path(sys.argv[1]).glob("*.json")):
+    for model in ("baidu/ERNIE-4.5-0.3B-PT", "baidu/ERNIE-4.5-21B-A3B-PT"):
+        for variant in variants:
+            settings = Settings(model=model, offline=True, **variant)
+            try:
+                prepared = preflight.foresee(settings, {"HF_HUB_CACHE": "/nonexistent"}, record.read(path))
+            except LauncherError as error:
+                refused.setdefault(path.stem, []).append(type(error).__name__)
+                continue
+            found = preflight.Site.find(settings, {}, record.read(path)).installation
+            for command in prepared.commands:
+                words = command.argv[command.argv.index(model) + 1:]
+                arguments = parser.parse_args([*words])
+                assert arguments.max_model_len == prepared.plan.context_tokens
+                used = {word for word in words if word.startswith("--")}
+                flags |= used
+                lost |= {flag for flag in used if not found.accepts(flag)}
+json.dump({"flags": sorted(flags), "lost": sorted(lost), "refused": refused}, sys.stdout)
+"""
+
+
+def test_vllms_own_parser_takes_the_commands_of_every_recorded_machine() -> None:
+    machines = ROOT / "tests/hardware"
+    done = subprocess.run([PYTHON, "-c", _PARSE, machines], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["lost"] == []
+    assert {name for name, kinds in found["refused"].items() if len(kinds) == 12} == {"v100", "cpu-old"}
+    assert {
+        *(
+            "--attention-backend",
+            "--kv-cache-dtype",
+            "--api-server-count",
+            "--max-num-batched-tokens",
+            "--quantization",
+        ),
+        *("--tensor-parallel-size", "--enable-expert-parallel", "--enable-eplb", "--eplb-config", "--enforce-eager"),
+        *("--kv-cache-memory-bytes", "--gpu-memory-utilization", "--max-num-seqs", "--middleware"),
+    } <= {*found["flags"]}
 
 
 def test_the_flags_of_the_sources_are_the_parsers() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ class Checkpoint:
     is_moe: bool
     quantization: str
     has_chat_template: bool
+    attention_heads: int = field(default=1, kw_only=True)
+    kv_heads: int = field(default=1, kw_only=True)
+    experts: int = field(default=0, kw_only=True)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Bytes of KV cache that one token takes when the engine computes in `dtype` (auto: the model's)."""
@@ -70,6 +73,9 @@ def inspect(folder: Path) -> Checkpoint:
         is_moe=any(config.get(key) for key in _MOE_KEYS),
         quantization=str((config.get("quantization_config") or {}).get("quant_method", "")),
         has_chat_template="chat_template" in tokenizer_config or any((folder / name).is_file() for name in _TEMPLATES),
+        attention_heads=config["num_attention_heads"],
+        kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
+        experts=next((int(config[key]) for key in _MOE_KEYS if isinstance(config.get(key), int)), 0),
     )
 
 

@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from launcher import checkpoint as checkpoints
-from launcher import errors, preflight, serving, weights
+from launcher import errors, preflight, serving, survey, weights
 from launcher import settings as settings_module
 from launcher.command import Command, with_caches
 from launcher.settings import Settings
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors.py has the table."""
     commands: dict[str, Callable[[Settings, Mapping[str, str]], int]] = {
         "serve": serve,
-        "plan": show_plan,
+        "hardware": survey.show_hardware,
         "check": check,
         "health": health,
         "status": status,
@@ -38,8 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "settings": reference,
     }
     parser = argparse.ArgumentParser(prog="launcher", description="Start vLLM from ENGINE_* settings.")
-    parser.add_argument("command", nargs="?", choices=[*commands, "fetch"], default="serve")
+    parser.add_argument("command", nargs="?", choices=[*commands, "plan", "fetch"], default="serve")
     parser.add_argument("--dry-run", action="store_true", help="fetch: only ask the hub what there is to fetch")
+    parser.add_argument("--hardware", type=Path, metavar="FILE", help="plan: for the machine that `hardware` printed")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s launcher: %(message)s")
     environment = settings_module.process_environment()
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = Settings.from_environment(environment)
         if options.command == "fetch":
             return fetch(settings, environment, dry_run=options.dry_run)
+        if options.command == "plan":
+            return survey.show_plan(settings, environment, options.hardware)
         return commands[options.command](settings, environment)
     except errors.LauncherError as error:
         sys.stderr.write(f"launcher: {error}\n")
@@ -56,18 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def serve(settings: Settings, environment: Mapping[str, str]) -> int:
     """Check, fetch if need be, start vLLM and stay with it until it ends."""
     return serving.serve(settings, environment, partial(_fetch_in_child, settings, environment))
-
-
-def show_plan(settings: Settings, environment: Mapping[str, str]) -> int:
-    """Print the command line and why it is so; nothing is started or fetched."""
-    prepared = preflight.prepare(settings, environment, None)
-    if prepared is not None:
-        added = {
-            name: text for name, text in sorted(prepared.command.environment.items()) if environment.get(name) != text
-        }
-        lines = [*prepared.plan.reasons, "", *(f"{name}={text}" for name, text in added.items()), str(prepared.command)]
-        sys.stdout.write("\n".join(lines) + "\n")
-    return 0
 
 
 def check(settings: Settings, environment: Mapping[str, str]) -> int:

@@ -1,5 +1,6 @@
-"""The command line and the environment of the vLLM server."""
+"""Command line and environment of each engine, a vLLM server."""
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from launcher import draining
 from launcher.checkpoint import Checkpoint
+from launcher.errors import BadSetting
 from launcher.installation import Installation
 from launcher.plan import Plan
 from launcher.settings import Settings, foreign
@@ -16,6 +18,9 @@ from launcher.settings import Settings, foreign
 _TEARDOWN_SECONDS = 5
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[1])
 _QUIET_PATHS = "/health,/metrics,/ping"
+# Experts are moved every 3,000 steps by the load of the last 1,000 (vLLM's own numbers); once in that time the log says
+# how even it is, which costs an exchange between the cards.
+_EPLB = json.dumps({"log_balancedness": True, "log_balancedness_interval": 1000})
 # Everything that vLLM, torch, triton and flashinfer write outside /tmp, below one folder.
 _CACHES = {
     "HF_HOME": "huggingface",
@@ -43,51 +48,90 @@ class Command:
         return shlex.join(self.argv)
 
 
-def build(settings: Settings, plan: Plan, checkpoint: Checkpoint, installation: Installation) -> tuple[str, ...]:
-    """Arguments of the server, in a fixed order; ENGINE_EXTRA_ARGS come last."""
+def build(
+    settings: Settings, plan: Plan, checkpoint: Checkpoint, installation: Installation, index: int = 0
+) -> tuple[str, ...]:
+    """Arguments of one engine's server, in a fixed order; ENGINE_EXTRA_ARGS come last.
+
+    Raises BadSetting if the installed vLLM cannot have several HTTP processes.
+    """
     argv = [
         *installation.start,
         str(checkpoint.folder),
         *("--served-model-name", settings.name),
         *("--host", settings.host),
-        *("--port", str(settings.port)),
+        *("--port", str(settings.engine_port(index))),
         *("--dtype", plan.dtype),
         *("--max-model-len", str(plan.context_tokens)),
         *("--kv-cache-memory-bytes", str(plan.kv_cache_bytes)),
+        *_chosen(settings, plan),
+        *_http(settings, plan, installation),
     ]
-    if plan.memory_utilization is not None:
-        argv += ["--gpu-memory-utilization", str(plan.memory_utilization)]
-    if plan.sequences is not None:
-        argv += ["--max-num-seqs", str(plan.sequences)]
-    if plan.eager:
-        argv.append("--enforce-eager")
-    if settings.quantization:
-        argv += ["--quantization", settings.quantization]
-    optional = (
-        ("--disable-fastapi-docs",),
-        ("--disable-access-log-for-endpoints", _QUIET_PATHS),
-        ("--middleware", draining.MIDDLEWARE),
-        ("--shutdown-timeout", str(max(0, settings.shutdown_timeout_seconds - _TEARDOWN_SECONDS))),
-    )
-    argv += [word for words in optional if installation.accepts(words[0]) for word in words]
     return (*argv, *settings.extra_args)
 
 
-def server_environment(settings: Settings, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The server's environment: weights are on this machine by now, so it never asks a hub."""
+def _chosen(settings: Settings, plan: Plan) -> list[str]:
+    """What the plan sets only where it differs from vLLM's own choice."""
+    pairs = (
+        ("--gpu-memory-utilization", plan.memory_utilization),
+        ("--max-num-seqs", plan.sequences),
+        ("--max-num-batched-tokens", plan.batched_tokens),
+        ("--kv-cache-dtype", plan.kv_cache_dtype if plan.kv_cache_dtype != "auto" else None),
+        ("--attention-backend", plan.attention_backend),
+        ("--quantization", settings.quantization or None),
+        ("--tensor-parallel-size", plan.tensor_parallel if plan.tensor_parallel > 1 else None),
+        ("--eplb-config", _EPLB if plan.expert_balancing else None),
+    )
+    switches = (
+        ("--enforce-eager", plan.eager),
+        ("--enable-expert-parallel", plan.expert_parallel),
+        ("--enable-eplb", plan.expert_balancing),
+    )
+    words = [word for flag, value in pairs if value is not None for word in (flag, str(value))]
+    return words + [flag for flag, wanted in switches if wanted]
+
+
+def _http(settings: Settings, plan: Plan, installation: Installation) -> list[str]:
+    """Flags of the HTTP server; the rust one ends at its start when it gets the python one's own."""
+    if plan.api_servers > 1 and installation.start[-1] != "serve":
+        raise BadSetting(
+            "ENGINE_API_SERVERS", "the installed vLLM is started as a module, which has one; leave it empty"
+        )
+    python: tuple[tuple[str, ...], ...] = (
+        ("--disable-fastapi-docs",),
+        ("--disable-access-log-for-endpoints", _QUIET_PATHS),
+        ("--middleware", draining.MIDDLEWARE),
+        ("--api-server-count", str(plan.api_servers)) if plan.api_servers > 1 else (),
+    )
+    both = (("--shutdown-timeout", str(max(0, settings.shutdown_timeout_seconds - _TEARDOWN_SECONDS))),)
+    wanted = both if plan.front_end == "rust" else (*python, *both)
+    return [word for words in wanted if words and installation.accepts(words[0]) for word in words]
+
+
+def server_environment(
+    settings: Settings, plan: Plan, environment: Mapping[str, str], index: int = 0
+) -> dict[str, str]:
+    """One engine's environment: weights are on this machine by now, so it never asks a hub."""
     result = with_caches(settings, environment)
-    # It would silently override the planned size; ENGINE_KV_CACHE_GB is the setting.
-    result.pop("VLLM_CPU_KVCACHE_SPACE", None)
+    # Each would silently override what is planned: ENGINE_KV_CACHE_GB and ENGINE_FRONT_END are the settings.
+    for name in ("VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_RUST_FRONTEND"):
+        result.pop(name, None)
     return {
         "VLLM_NO_USAGE_STATS": "1",
-        # The order of nvidia-smi, by which the card was chosen.
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **result,
+        **_cards(plan, index),
         **plan.environment,
         "HF_HUB_OFFLINE": "1",
         # Where vLLM finds the middleware.
         "PYTHONPATH": os.pathsep.join(path for path in (_PACKAGE_PARENT, result.get("PYTHONPATH", "")) if path),
     }
+
+
+def _cards(plan: Plan, index: int) -> dict[str, str]:
+    """The cards that an engine sees, in the driver's order, by which they were chosen."""
+    if not plan.cards:
+        return {}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(plan.cards[index])}
 
 
 def with_caches(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, Self
@@ -49,6 +49,10 @@ class Installation:
             flags=read_flags(root),
             architectures=_source(root / "model_executor/models/registry.py"),
         )
+
+    def of_build(self, build: Literal["cuda", "cpu"]) -> Self:
+        """The same vLLM as another build of it, for a plan that is made for another machine."""
+        return self if build == self.build else replace(self, build=build, start=("vllm", "serve"))
 
     def accepts(self, flag: str) -> bool:
         """Whether the sources define a flag; never guessed."""

@@ -1,32 +1,28 @@
-"""From hardware, checkpoint and settings to the numbers that the engine starts with, each with its reason."""
+"""From hardware, checkpoint and settings to the numbers that the engines start with, each with its reason."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from launcher import profiles
+from launcher import budget as budgets
+from launcher import placement, profiles, quantization, support
 from launcher.checkpoint import Checkpoint
-from launcher.errors import BadSetting, InsufficientResources, UnsupportedHardware
-from launcher.hardware import GIB, MIB, Gpu, Hardware, Host
-from launcher.installation import Installation
+from launcher.errors import BadSetting, InsufficientResources
+from launcher.hardware import MIB, Gpu, Hardware, Host
+from launcher.memory import Demand, explicit_kv, fit_context, gib, kv_bytes, parts
+from launcher.quantization import Quantized
 from launcher.settings import Settings
 
-# A block that vLLM keeps for itself and the rounding to whole blocks: 128 tokens a block on CPUs.
-_KV_SLACK_TOKENS = 256
-# vLLM's default on cards below 70 GiB; the KV cache never needs more than all of them at full length.
-_GPU_SEQUENCES = 256
-# What is left of the free memory for other processes, even if the model alone wants more than its share.
-_HIGHEST_SHARE = 0.92
-# vLLM only starts if this share of the plan is free; a tenth is left for what its count and ours differ by.
-_DEMANDED_SHARE = 0.9
-# Methods that only read what an earlier quantization wrote into the checkpoint.
-_CHECKPOINT_QUANTIZATIONS = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"})
+FrontEnd = Literal["python", "rust"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the engine starts: sizes in bytes, context in tokens; sequences None leaves vLLM's default.
+    """How each of the engines starts: sizes in bytes, context in tokens; None leaves vLLM's default.
 
-    `memory_utilization` is the share of the card that vLLM demands to be free at the start; None on a CPU.
+    `kv_cache_bytes` and `gpu_bytes` (what one engine takes in all) are for each of its cards. `memory_utilization` is
+    the share of a card that vLLM demands to be free at the start; both are None on a CPU. `cards` says which an engine
+    sees, by its index; empty on a CPU.
     """
 
     device: str
@@ -38,101 +34,121 @@ class Plan:
     memory_utilization: float | None
     reasons: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-
-
-def choose_device(settings: Settings, hardware: Hardware, installation: Installation | None) -> str:
-    """Return cuda or cpu. Raises UnsupportedHardware where the installed vLLM cannot use what is there."""
-    if installation is None:
-        raise UnsupportedHardware("vLLM is not installed for this Python; run `make setup` or use the image")
-    cpu_image = "use the CPU image (docker-compose.cpu.yml)"
-    if installation.build == "cpu":
-        if settings.device == "cuda":
-            raise UnsupportedHardware("ENGINE_DEVICE=cuda, but the installed vLLM is the CPU build; use the GPU image")
-        _check_cpu(hardware.host)
-        return "cpu"
-    if settings.device == "cpu":
-        raise UnsupportedHardware(f"ENGINE_DEVICE=cpu, but the installed vLLM is the CUDA build; {cpu_image}")
-    if not hardware.gpus:
-        reason = hardware.gpu_problem or "no NVIDIA GPU is visible"
-        raise UnsupportedHardware(f"{reason}; give the container a GPU (NVIDIA Container Toolkit), or {cpu_image}")
-    _check_gpu(hardware.gpus[0])
-    return "cuda"
+    engines: int = 1
+    front_end: FrontEnd = "python"
+    api_servers: int = 1
+    tensor_parallel: int = 1
+    expert_parallel: bool = False
+    expert_balancing: bool = False
+    attention_backend: str | None = None
+    kv_cache_dtype: str = "auto"
+    batched_tokens: int | None = None
+    gpu_bytes: int | None = None
+    cards: tuple[tuple[str, ...], ...] = ()
 
 
 def make(settings: Settings, hardware: Hardware, checkpoint: Checkpoint, device: str) -> Plan:
     """Work out the plan. Raises InsufficientResources or BadSetting, naming the setting that would help."""
-    _check_quantization(settings, checkpoint, device)
     if hardware.host.shared_memory_bytes < profiles.LOWEST_SHARED_MEMORY_BYTES:
         raise InsufficientResources(
             f"the shared memory (/dev/shm) has {hardware.host.shared_memory_bytes // MIB} MiB and vLLM needs"
             f" {profiles.LOWEST_SHARED_MEMORY_BYTES // MIB}; set shm_size: 256m for the container"
         )
     if device == "cuda":
-        return _for_gpu(settings, hardware.gpus[0], checkpoint)
+        return _for_gpu(settings, hardware, checkpoint)
     return _for_cpu(settings, hardware.host, checkpoint)
 
 
-def _for_gpu(settings: Settings, gpu: Gpu, checkpoint: Checkpoint) -> Plan:
-    profile = _check_gpu(gpu)
+def _for_gpu(settings: Settings, hardware: Hardware, checkpoint: Checkpoint) -> Plan:
+    gpu = hardware.gpus[0]
+    profile = support.profile(gpu)
     dtype = _dtype(settings, profile.dtype)
     if dtype == "bfloat16" and profile.dtype == "float16":
         raise BadSetting("ENGINE_DTYPE", f"{gpu.name} has no bfloat16; leave it at auto, which takes float16")
-    token_bytes = checkpoint.kv_bytes_per_token(dtype)
-    fixed = checkpoint.weight_bytes + profile.overhead_bytes
-    wanted_context = settings.max_model_len or checkpoint.context_tokens
-    budget, origin = _gpu_budget(settings, gpu, profile, fixed + _kv_bytes(wanted_context, token_bytes))
-    if budget <= fixed:
-        raise InsufficientResources(
-            f"weights and working memory alone need {_gib(fixed)}, and the budget is {_gib(budget)} ({origin}); raise"
-            " ENGINE_VRAM_GB or stop what else uses the card"
-        )
-    most = _kv_bytes(wanted_context, token_bytes) * (settings.max_sequences or _GPU_SEQUENCES)
-    kv_cache = _explicit_kv(settings) or min(budget - fixed, most)
-    if fixed + kv_cache > gpu.memory_free_bytes:
-        raise InsufficientResources(
-            f"weights, working memory and KV cache need {_gib(fixed + kv_cache)}, but {gpu.name} has"
-            f" {_gib(gpu.memory_free_bytes)} free; lower ENGINE_KV_CACHE_GB or stop what else uses the card"
-        )
-    context = _fit_context(settings, wanted_context, kv_cache, token_bytes, "ENGINE_VRAM_GB or ENGINE_KV_CACHE_GB")
-    eager = settings.eager == "on"
-    capability = ".".join(map(str, gpu.compute_capability))
+    quantized = quantization.choose(settings.quantization, checkpoint, gpu)
+    _check_quantized_dtype(dtype, quantized)
+    kv_type, backend = _kv_type(settings, gpu, profile)
+    demand = Demand(
+        weight_bytes=quantized.weight_bytes,
+        token_bytes=_token_bytes(checkpoint, dtype, kv_type),
+        context_tokens=settings.max_model_len or checkpoint.context_tokens,
+        sequences=settings.max_sequences or profile.sequences,
+        attention_heads=checkpoint.attention_heads,
+        kv_heads=checkpoint.kv_heads,
+    )
+    placed = placement.place(settings, hardware.gpus, hardware.host, demand)
+    if placed.sharing > 1 and settings.max_sequences is None:
+        demand = replace(demand, sequences=profile.shared_sequences)
+    cards = placed.tensor_parallel
+    budget = budgets.divide(settings, profile, placed, demand)
+    kv_cache, token_bytes = budget.kv_cache_bytes, demand.token(cards)
+    context = fit_context(
+        settings, demand.context_tokens, kv_cache, token_bytes, "ENGINE_VRAM_GB or ENGINE_KV_CACHE_GB"
+    )
+    experts = _experts(checkpoint, quantized, cards)
+    used = demand.fixed(cards) + kv_cache
     return Plan(
         device="cuda",
         dtype=dtype,
         context_tokens=context,
         kv_cache_bytes=kv_cache,
-        sequences=settings.max_sequences,
-        eager=eager,
-        memory_utilization=round(max(0.01, _DEMANDED_SHARE * (fixed + kv_cache) / gpu.memory_total_bytes), 3),
+        sequences=demand.sequences,
+        eager=settings.eager == "on",
+        memory_utilization=round(max(0.01, profiles.DEMANDED_SHARE * used / gpu.memory_total_bytes), 3),
         reasons=(
-            f"{gpu.name}, compute capability {capability}, driver {gpu.driver_version}: {profile.reason}",
-            f"{_gib(budget)} budget ({origin}): {_parts(checkpoint.weight_bytes, profile.overhead_bytes, kv_cache)}",
-            f"KV cache for {kv_cache // token_bytes} tokens",
+            *_card_reasons(hardware.gpus, profile),
+            _attention_reason(settings, profile, backend),
+            *placed.reasons,
+            *quantized.reasons,
+            f"each engine takes {gib(used)} of a card: {demand.parts(cards, kv_cache)}",
+            f"{gib(budget.card_bytes)} of a card for all engines on it: {budget.origin}",
+            f"KV cache for {kv_cache // token_bytes} tokens in each engine",
             _context_reason(settings, checkpoint, context),
-            "ENGINE_EAGER=on: no CUDA graphs, several times slower" if eager else "CUDA graphs and compilation on",
+            *experts.reasons,
+            *_front_end_reasons(settings, placed.api_servers),
+            "ENGINE_EAGER=on: no CUDA graphs, several times slower"
+            if settings.eager == "on"
+            else "CUDA graphs and compilation on",
         ),
+        environment={"VLLM_USE_RUST_FRONTEND": "1"} if settings.front_end == "rust" else {},
+        engines=placed.engines,
+        front_end="rust" if settings.front_end == "rust" else "python",
+        api_servers=placed.api_servers,
+        tensor_parallel=cards,
+        expert_parallel=experts.spread,
+        expert_balancing=experts.balanced,
+        attention_backend=backend,
+        kv_cache_dtype=kv_type,
+        batched_tokens=profile.batched_tokens,
+        gpu_bytes=used,
+        cards=tuple(placed.selectors(index) for index in range(placed.engines)),
     )
 
 
 def _for_cpu(settings: Settings, host: Host, checkpoint: Checkpoint) -> Plan:
+    _check_cpu_settings(settings, host)
     profile = profiles.for_cpu(host, checkpoint.weight_bytes)
-    dtype = _dtype(settings, profile.dtype)
-    token_bytes = checkpoint.kv_bytes_per_token(dtype)
+    quantized = quantization.choose(settings.quantization, checkpoint, host)
+    dtype = _dtype(settings, "auto" if quantized.name else profile.dtype)
+    _check_quantized_dtype(dtype, quantized)
+    kv_type = settings.kv_cache_dtype
+    token_bytes = _token_bytes(checkpoint, dtype, kv_type)
     sequences = settings.max_sequences or profile.sequences
     context = settings.max_model_len or min(profile.context_tokens, checkpoint.context_tokens)
-    one_context = _kv_bytes(context, token_bytes)
-    kv_cache = _explicit_kv(settings) or min(max(profile.kv_cache_bytes, one_context), one_context * sequences)
+    one_context = kv_bytes(context, token_bytes)
+    kv_cache = explicit_kv(settings) or min(max(profile.kv_cache_bytes, one_context), one_context * sequences)
     # float32 doubles what a 16-bit file holds.
-    weights = checkpoint.weight_bytes * (2 if dtype == "float32" and checkpoint.dtype != "float32" else 1)
-    needed = weights + profile.overhead_bytes + kv_cache
+    weights = quantized.weight_bytes * (2 if dtype == "float32" and checkpoint.dtype != "float32" else 1)
+    engines = settings.replicas or 1
+    needed = engines * (weights + profile.overhead_bytes + kv_cache)
     available = host.memory_available_bytes
     if needed > available:
         raise InsufficientResources(
-            f"the engine needs {_gib(needed)} of memory ({_parts(weights, profile.overhead_bytes, kv_cache)}), but"
-            f" {_gib(available)} is available; free some, raise the container's limit, or lower"
-            " ENGINE_KV_CACHE_GB or ENGINE_MAX_MODEL_LEN"
+            f"{f'{engines} engines need' if engines > 1 else 'the engine needs'} {gib(needed)} of memory"
+            f" ({parts(weights, profile.overhead_bytes, kv_cache)} each), but {gib(available)} is available; free some,"
+            " raise the container's limit, or lower ENGINE_KV_CACHE_GB or ENGINE_MAX_MODEL_LEN"
         )
-    context = _fit_context(settings, context, kv_cache, token_bytes, "ENGINE_KV_CACHE_GB")
+    context = fit_context(settings, context, kv_cache, token_bytes, "ENGINE_KV_CACHE_GB")
     eager = settings.eager != "off"
     return Plan(
         device="cpu",
@@ -144,83 +160,118 @@ def _for_cpu(settings: Settings, host: Host, checkpoint: Checkpoint) -> Plan:
         memory_utilization=None,
         reasons=(
             f"CPU with {host.cores} cores: {profile.reason}",
-            f"{_gib(needed)} of {_gib(available)} available: {_parts(weights, profile.overhead_bytes, kv_cache)}",
+            f"{engines} engines share the cores: ENGINE_REPLICAS" if engines > 1 else "1 engine: it uses all cores",
+            *quantized.reasons,
+            f"{gib(needed)} of {gib(available)} available: {parts(weights, profile.overhead_bytes, kv_cache)} each",
             f"KV cache for {kv_cache // token_bytes} tokens",
             _context_reason(settings, checkpoint, context),
             "eager: no compilation" if eager else "ENGINE_EAGER=off: compiles at the start",
         ),
         environment=profile.environment,
+        engines=engines,
+        api_servers=settings.api_servers or 1,
+        kv_cache_dtype=kv_type,
     )
 
 
-def _gpu_budget(settings: Settings, gpu: Gpu, profile: profiles.GpuProfile, needed: int) -> tuple[int, str]:
-    """Memory of the card that the engine may take in all, and where the number comes from."""
-    free = gpu.memory_free_bytes
-    if settings.vram_gb is not None:
-        budget = int(settings.vram_gb * GIB)
-        if budget > free:
-            raise InsufficientResources(
-                f"ENGINE_VRAM_GB asks for {_gib(budget)}, but {gpu.name} has {_gib(free)} free; lower it or stop what"
-                " else uses the card"
-            )
-        return budget, "ENGINE_VRAM_GB"
-    share = int(profile.memory_share * free)
-    if share >= needed:
-        return share, f"{profile.memory_share:.0%} of {_gib(free)} free"
-    return min(needed, int(_HIGHEST_SHARE * free)), f"one full context, {_gib(free)} free"
+def _kv_type(settings: Settings, gpu: Gpu, profile: profiles.GpuProfile) -> tuple[str, str | None]:
+    """Number type of the KV cache, and the attention backend that can read it."""
+    if settings.kv_cache_dtype == "auto":
+        return "auto", profile.attention_backend
+    for from_capability, backend in profiles.FP8_KV_BACKENDS:
+        if gpu.compute_capability >= from_capability:
+            return "fp8", backend
+    raise BadSetting("ENGINE_KV_CACHE_DTYPE", f"no attention backend reads an fp8 KV cache on {gpu.name}; use auto")
 
 
-def _check_gpu(gpu: Gpu) -> profiles.GpuProfile:
-    profile = profiles.for_gpu(gpu)
-    if profile is None:
-        own, lowest = (".".join(map(str, c)) for c in (gpu.compute_capability, profiles.LOWEST_COMPUTE_CAPABILITY))
-        raise UnsupportedHardware(
-            f"{gpu.name} has compute capability {own}; vLLM with CUDA 13 needs {lowest} (T4, RTX 20) or newer."
-            " Use another card, or the CPU image (docker-compose.cpu.yml)"
+@dataclass(frozen=True)
+class _Experts:
+    """Whether experts are spread over cards, whether their load is balanced, and why."""
+
+    spread: bool
+    balanced: bool
+    reasons: tuple[str, ...]
+
+
+def _experts(checkpoint: Checkpoint, quantized: Quantized, cards: int) -> _Experts:
+    if not checkpoint.is_moe:
+        return _Experts(spread=False, balanced=False, reasons=())
+    number = checkpoint.experts
+    if cards == 1:
+        return _Experts(
+            spread=False,
+            balanced=False,
+            reasons=("experts: all on one card, so there is nothing to spread or to balance",),
         )
-    return profile
-
-
-def _check_cpu(host: Host) -> None:
-    if host.machine == "x86_64" and "avx2" not in host.cpu_flags:
-        raise UnsupportedHardware("this CPU has no AVX2, which vLLM needs; use a CPU of 2013 or later, or a GPU")
-
-
-def _check_quantization(settings: Settings, checkpoint: Checkpoint, device: str) -> None:
-    method = settings.quantization
-    if method in _CHECKPOINT_QUANTIZATIONS and not checkpoint.quantization:
-        raise BadSetting(
-            "ENGINE_QUANTIZATION",
-            f"{method} needs a checkpoint that was quantized so, and this one is {checkpoint.dtype}; use"
-            " fp8_per_tensor, which quantizes while loading, or leave it empty",
+    if number % cards:
+        return _Experts(
+            spread=False, balanced=False, reasons=(f"experts: {number} cannot be spread evenly over {cards} cards",)
         )
-    if method.startswith("fp8") and device == "cpu":
-        raise BadSetting("ENGINE_QUANTIZATION", f"{method} needs an NVIDIA GPU; leave it empty on a CPU")
+    spread = f"experts: {number // cards} of {number} on each card"
+    if not quantized.eplb:
+        return _Experts(
+            spread=True,
+            balanced=False,
+            reasons=(spread, f"load balancing off: vLLM cannot move experts in {quantized.name}"),
+        )
+    return _Experts(
+        spread=True,
+        balanced=True,
+        # Copies of busy experts are left out: one a card costs 0.6 GB for ERNIE-4.5-21B-A3B.
+        reasons=(spread, "load balancing on: experts move between the cards; vLLM's log has the balancedness"),
+    )
+
+
+def _card_reasons(gpus: tuple[Gpu, ...], profile: profiles.GpuProfile) -> tuple[str, ...]:
+    gpu = gpus[0]
+    capability = ".".join(map(str, gpu.compute_capability))
+    cuda = f", CUDA {gpu.cuda_version[0]}.{gpu.cuda_version[1]}" if gpu.cuda_version else ""
+    kind = f"{len(gpus)} x {gpu.name}" if len(gpus) > 1 else gpu.name
+    busy = [f"card {card.selector}: {placement.others(card)}" for card in gpus if card.processes]
+    old = support.driver_complaint(gpu)
+    return (
+        f"{kind}, compute capability {capability}, driver {gpu.driver_version}{cuda}: {profile.name}",
+        *((f"warning: {old}",) if old else ()),
+        *(("the card has no memory of its own: the host's counts",) if gpu.unified_memory else ()),
+        *busy,
+        *profile.reasons,
+    )
+
+
+def _check_cpu_settings(settings: Settings, host: Host) -> None:
+    if settings.front_end == "rust":
+        raise BadSetting("ENGINE_FRONT_END", "vLLM's package for CPUs has no rust front end; use auto")
+    if (settings.tensor_parallel or 1) > 1:
+        raise BadSetting("ENGINE_TENSOR_PARALLEL", "it is a number of NVIDIA GPUs; leave it empty on a CPU")
+    if settings.kv_cache_dtype == "fp8" and not host.cpu_flags & {"avx512f", "amx_tile"}:
+        raise BadSetting("ENGINE_KV_CACHE_DTYPE", "fp8 needs a CPU with AVX-512 or AMX; use auto")
+
+
+def _attention_reason(settings: Settings, profile: profiles.GpuProfile, backend: str | None) -> str:
+    if settings.kv_cache_dtype == "auto":
+        return profile.attention_reason
+    how = f"attention through {backend}, which reads it here" if backend else "attention is vLLM's choice"
+    return f"fp8 KV cache (ENGINE_KV_CACHE_DTYPE): {how}"
+
+
+def _front_end_reasons(settings: Settings, api_servers: int) -> tuple[str, ...]:
+    if settings.front_end == "rust":
+        return ("rust front end: ENGINE_FRONT_END; it lacks parts of the API (docs/facts.md)",)
+    processes = f"{api_servers} processes" if api_servers > 1 else "1 process"
+    return (f"python front end, {processes} an engine: the gateway's contract does not hold on the rust one yet",)
 
 
 def _dtype(settings: Settings, of_profile: str) -> str:
     return of_profile if settings.dtype == "auto" else settings.dtype
 
 
-def _explicit_kv(settings: Settings) -> int:
-    return int((settings.kv_cache_gb or 0) * GIB)
+def _check_quantized_dtype(dtype: str, quantized: Quantized) -> None:
+    if quantized.name and dtype == "float32":
+        raise BadSetting("ENGINE_DTYPE", f"quantized weights ({quantized.name}) compute in 16 bit; leave it at auto")
 
 
-def _kv_bytes(context_tokens: int, token_bytes: int) -> int:
-    return (context_tokens + _KV_SLACK_TOKENS) * token_bytes
-
-
-def _fit_context(settings: Settings, wanted: int, kv_cache: int, token_bytes: int, remedy: str) -> int:
-    """The wanted context, or what the cache holds if nobody asked for a certain one."""
-    holds = kv_cache // token_bytes - _KV_SLACK_TOKENS
-    if wanted <= holds:
-        return wanted
-    if settings.max_model_len is None and holds >= _KV_SLACK_TOKENS:
-        return holds
-    raise InsufficientResources(
-        f"a context of {wanted} tokens needs {_gib(_kv_bytes(wanted, token_bytes))} of KV cache and {_gib(kv_cache)} is"
-        f" planned; raise {remedy} or lower ENGINE_MAX_MODEL_LEN"
-    )
+def _token_bytes(checkpoint: Checkpoint, dtype: str, kv_type: str) -> int:
+    return checkpoint.kv_values_per_token if kv_type == "fp8" else checkpoint.kv_bytes_per_token(dtype)
 
 
 def _context_reason(settings: Settings, checkpoint: Checkpoint, context: int) -> str:
@@ -229,11 +280,3 @@ def _context_reason(settings: Settings, checkpoint: Checkpoint, context: int) ->
     if context == checkpoint.context_tokens:
         return f"context {context} tokens: the model's own"
     return f"context {context} tokens of the model's {checkpoint.context_tokens}: ENGINE_MAX_MODEL_LEN can raise it"
-
-
-def _parts(weights: int, overhead: int, kv_cache: int) -> str:
-    return f"{_gib(weights)} weights, {_gib(overhead)} working memory, {_gib(kv_cache)} KV cache"
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB or size <= 0 else f"{size / MIB:.0f} MiB"

@@ -3,14 +3,16 @@
 import logging
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from launcher import checkpoint as checkpoints
-from launcher import errors, flags, hardware, ports, weights
+from launcher import errors, flags, hardware, ports, shapes, support, weights
 from launcher import plan as plans
 from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
+from launcher.hardware import Hardware
 from launcher.installation import Installation
 from launcher.plan import Plan
 from launcher.settings import Settings
@@ -22,11 +24,31 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that a start needs."""
+    """All that a start needs: one command for each engine."""
 
     plan: Plan
     checkpoint: Checkpoint
-    command: Command
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where engines run: the machine, what of it computes, and the vLLM that is installed there."""
+
+    machine: Hardware
+    device: str
+    installation: Installation
+
+    @classmethod
+    def find(cls, settings: Settings, environment: Mapping[str, str], described: Hardware | None = None) -> Self:
+        """This machine, or a described one with this vLLM in the build that it needs. Raises UnsupportedHardware."""
+        installation = Installation.find()
+        machine = described or hardware.detect(environment)
+        if installation is None:
+            raise errors.UnsupportedHardware("vLLM is not installed for this Python; run `make setup` or use the image")
+        if described is not None:
+            installation = installation.of_build("cuda" if described.gpus else "cpu")
+        return cls(machine, support.choose_device(settings, machine, installation), installation)
 
 
 def prepare(settings: Settings, environment: Mapping[str, str], obtain: Callable[[], bool] | None) -> Prepared | None:
@@ -34,14 +56,32 @@ def prepare(settings: Settings, environment: Mapping[str, str], obtain: Callable
 
     None if it says no. Raises the LauncherError that explains what is in the way.
     """
-    installation = Installation.find()
-    machine = hardware.detect(environment)
-    device = plans.choose_device(settings, machine, installation)
-    caches = with_caches(settings, environment)
+    site = Site.find(settings, environment)
     require_cache(settings)
-    checkpoint = _find_checkpoint(settings, caches, obtain)
-    if checkpoint is None or installation is None:
-        return None
+    checkpoint = _find_checkpoint(settings, with_caches(settings, environment), obtain)
+    return None if checkpoint is None else _assemble(settings, environment, site, checkpoint)
+
+
+def foresee(settings: Settings, environment: Mapping[str, str], described: Hardware | None = None) -> Prepared | None:
+    """What a start would be, without one and without a download, on this machine or on a described one.
+
+    A model whose weights are not here is planned for by its published shape, if that is known. Raises as `prepare`
+    does.
+    """
+    site = Site.find(settings, environment, described)
+    caches = with_caches(settings, environment)
+    shape = shapes.known(settings.model) if weights.locate(settings, caches) is None else None
+    if shape is None:
+        checkpoint = _find_checkpoint(settings, caches, None)
+        return None if checkpoint is None else _assemble(settings, environment, site, checkpoint)
+    prepared = _assemble(settings, environment, site, shape)
+    note = f"the weights of {settings.model} are not on this machine: planned for their published shape"
+    return replace(prepared, plan=replace(prepared.plan, reasons=(note, *prepared.plan.reasons)))
+
+
+def _assemble(settings: Settings, environment: Mapping[str, str], site: Site, checkpoint: Checkpoint) -> Prepared:
+    """Plan and commands for a checkpoint. Raises BadSetting, BrokenCheckpoint and what the plan does."""
+    installation = site.installation
     if not installation.knows_architecture(checkpoint.architecture):
         raise errors.BrokenCheckpoint(
             f"vLLM {installation.version} does not know the architecture {checkpoint.architecture}",
@@ -50,9 +90,15 @@ def prepare(settings: Settings, environment: Mapping[str, str], obtain: Callable
     if not checkpoint.has_chat_template:
         log.warning("the model has no chat template: /v1/chat/completions will refuse; /v1/completions works")
     flags.check(settings.extra_args, installation.flags, is_moe=checkpoint.is_moe)
-    plan = plans.make(settings, machine, checkpoint, device)
-    argv = build(settings, plan, checkpoint, installation)
-    return Prepared(plan, checkpoint, Command(argv, server_environment(settings, plan, environment)))
+    plan = plans.make(settings, site.machine, checkpoint, site.device)
+    commands = (
+        Command(
+            build(settings, plan, checkpoint, installation, index),
+            server_environment(settings, plan, environment, index),
+        )
+        for index in range(plan.engines)
+    )
+    return Prepared(plan, checkpoint, tuple(commands))
 
 
 def _find_checkpoint(
@@ -78,9 +124,14 @@ def _find_checkpoint(
     return checkpoints.inspect(folder)
 
 
-def require_port(settings: Settings) -> None:
-    """Raise PortTaken or BadSetting unless the server could listen where it should."""
-    ports.listen(settings.host, settings.port, "ENGINE_PORT").close()
+def require_port(settings: Settings, index: int = 0) -> None:
+    """Raise PortTaken or BadSetting unless an engine, counted from 0, could listen where it should."""
+    port, variable = settings.engine_port(index), "ENGINE_STATUS_PORT" if index else "ENGINE_PORT"
+    ports.listen(settings.host, port, variable, _named(variable, port, index)).close()
+
+
+def _named(variable: str, port: int, index: int) -> str:
+    return f"port {port} of engine {index + 1}" if index else f"{variable}={port}"
 
 
 def require_cache(settings: Settings) -> None:

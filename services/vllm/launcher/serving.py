@@ -120,26 +120,28 @@ def _prepare(
     if prepared is not None:
         for reason in prepared.plan.reasons:
             log.info("%s", reason)
-        log.info("checked in %.1f s; starting %s", time.monotonic() - begin, prepared.command)
+        for index in range(1, len(prepared.commands)):
+            preflight.require_port(settings, index)
+        log.info("checked in %.1f s", time.monotonic() - begin)
+        for command in prepared.commands:
+            log.info("starting %s", command)
     return prepared
 
 
 def _run(settings: Settings, prepared: Prepared, board: Board, inbox: Inbox) -> Outcome:
     with Notice() as notice:
-        commands = (prepared.command,)
         units = []
-        for index, command in enumerate(commands):
+        for index, command in enumerate(prepared.commands):
             # On SIGABRT, and where it crashes, a process of vLLM writes the stacks of its threads.
             environment = {"PYTHONFAULTHANDLER": "1", **command.environment}
             known = notice.known_to(replace(command, environment=environment))
-            port = settings.port if index == 0 else settings.status_port + index
-            units.append(Unit(f"engine {index + 1}", known, local(settings.host), port))
+            units.append(Unit(f"engine {index + 1}", known, local(settings.host), settings.engine_port(index)))
         limits = Limits(
             settings.start_timeout_seconds, settings.shutdown_timeout_seconds, _notice_seconds(prepared.plan)
         )
         uses_card = prepared.plan.device == "cuda"
         seconds = settings.stall_seconds or (_GPU_STALL_SECONDS if uses_card else _CPU_STALL_SECONDS)
-        watches = Watches(settings.name, seconds, cards=_cards(commands) if uses_card else None)
+        watches = Watches(settings.name, seconds, cards=_cards(prepared.commands) if uses_card else None)
         return Fleet(units, inbox, board, limits, watches, before_stop=notice.put_up).run()
 
 
@@ -150,7 +152,7 @@ def _cards(commands: Sequence[Command]) -> set[str]:
 
 
 def _notice_seconds(plan: Plan) -> float:
-    return _RUST_NOTICE_SECONDS if getattr(plan, "front_end", "python") == "rust" else _NOTICE_SECONDS
+    return _RUST_NOTICE_SECONDS if plan.front_end == "rust" else _NOTICE_SECONDS
 
 
 def _leave_words(
@@ -165,13 +167,14 @@ def _leave_words(
         "uptime_seconds": round(outcome.scene.seconds, 1),
         "served_seconds": round(outcome.scene.served_seconds, 1),
         "vllm": installation.version if installation else None,
-        "command": str(prepared.command),
+        "commands": [str(command) for command in prepared.commands],
         "cards": card_states() if prepared.plan.device == "cuda" else {},
         "card_notes": list(outcome.card_notes),
         "memory": describe_memory(),
         "processes": list(outcome.scene.processes),
         "log": {name: list(lines) for name, lines in outcome.lines.items()},
     }
-    path = last_words.write(folder, words, last_words.find_secrets(environment, prepared.command.argv))
+    argv = [word for command in prepared.commands for word in command.argv]
+    path = last_words.write(folder, words, last_words.find_secrets(environment, argv))
     if path is not None:
         log.info("the last words are in %s (`python -m launcher last-words` prints them)", path)

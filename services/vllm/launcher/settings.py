@@ -18,6 +18,7 @@ from launcher.errors import BadSetting
 PREFIX = "ENGINE_"
 DEMO = "demo"
 DEMO_SERVED_NAME = "ernie-demo"
+_LAST_PORT = 65535
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _PATH_STARTS = ("/", "./", "../", "~")
@@ -72,14 +73,34 @@ class Settings(BaseModel):
         " holds it; at most 8192 (small CPU) or 32768 (large CPU) without a GPU.",
     )
     kv_cache_gb: GiB | None = Field(
-        None, description="Memory for the KV cache, in GiB. Empty: from the budget and the model."
+        None, description="Memory for one engine's KV cache, in GiB. Empty: from the budget and the model."
     )
     vram_gb: GiB | None = Field(
         None,
-        description="GPU memory that the engine may take in all, in GiB. Empty: a fair share of what is free.",
+        description="GPU memory that all engines may take of a card, in GiB. Empty: a fair share of what is free.",
+    )
+    kv_cache_dtype: Literal["auto", "fp8"] = Field(
+        "auto",
+        description="Number type of the KV cache. fp8 holds twice the tokens, slower on a small model; not on a T4.",
+    )
+    replicas: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Engines, over all cards. Empty: by cards, cores and memory; one on a CPU.",
+    )
+    tensor_parallel: int | None = Field(
+        None, ge=1, le=64, description="Cards that one engine computes on together. Empty: as few as hold the model."
+    )
+    front_end: Literal["auto", "python", "rust"] = Field(
+        "auto",
+        description="vLLM's HTTP server. auto: python; rust is faster and lacks parts of the API (docs/facts.md).",
+    )
+    api_servers: int | None = Field(
+        None, ge=1, le=64, description="Processes of one engine's python HTTP server. Empty: by the cores."
     )
     max_sequences: int | None = Field(
-        None, ge=1, le=65536, description="Streams computed at once. Empty: by the card or the CPU."
+        None, ge=1, le=65536, description="Streams that one engine computes at once. Empty: by the card or the CPU."
     )
     eager: Literal["auto", "on", "off"] = Field(
         "auto",
@@ -178,6 +199,20 @@ class Settings(BaseModel):
             return Path(self.model).expanduser()
         # The launcher lies three folders deep both in a clone (services/vllm/) and in the image (/opt/ernie/).
         return Path(self.demo_dir) if self.demo_dir else Path(__file__).resolve().parents[3] / "models" / "demo"
+
+    def engine_port(self, index: int) -> int:
+        """Port of an engine, counted from 0: the first has ENGINE_PORT, the others those after ENGINE_STATUS_PORT.
+
+        Raises BadSetting if that is no port, or another's.
+        """
+        if index == 0:
+            return self.port
+        if not self.status_port:
+            raise BadSetting("ENGINE_STATUS_PORT", "several engines take the ports after it, so it cannot be 0")
+        port = self.status_port + index
+        if port > _LAST_PORT or port == self.port:
+            raise BadSetting("ENGINE_STATUS_PORT", f"engine {index + 1} would get port {port}; choose another")
+        return port
 
 
 def variable(field: str) -> str:

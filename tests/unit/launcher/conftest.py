@@ -3,19 +3,18 @@
 import json
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from launcher.hardware import GIB, Gpu, Hardware, Host, parse_nvidia_smi
+from launcher import shapes
+from launcher.checkpoint import Checkpoint
+from launcher.hardware import GIB, Hardware, Host, record
 from launcher.installation import Installation
+from launcher.plan import Plan
 
-# As `nvidia-smi` prints them for hardware.NVIDIA_SMI, each from an idle card.
-SMI = {
-    "v100": "0, GPU-5b5b1f4c, Tesla V100-SXM2-16GB, 7.0, 16384, 16145, 570.133.20\n",
-    "t4": "0, GPU-0a1b2c3d, Tesla T4, 7.5, 15360, 14915, 580.65.06\n",
-    "a10": "0, GPU-91c4d0aa, NVIDIA A10, 8.6, 23028, 22494, 580.65.06\n",
-    "h200": "0, GPU-77ab12ef, NVIDIA H200, 9.0, 143771, 143156, 580.65.06\n",
-}
+MACHINES = Path(__file__).resolve().parents[2] / "hardware"
 CONFIG = {
     "architectures": ["Ernie4_5ForCausalLM"],
     "model_type": "ernie4_5",
@@ -31,12 +30,6 @@ CONFIG = {
 TENSOR_BYTES = 64
 
 WriteWeights = Callable[..., Path]
-
-
-def gpu(name: str) -> Gpu:
-    cards, problem = parse_nvidia_smi(SMI[name])
-    assert not problem
-    return cards[0]
 
 
 def write_json(path: Path, value: object) -> None:
@@ -79,12 +72,47 @@ def host() -> Host:
     return Host("x86_64", 2, 24 * GIB, 20 * GIB, GIB, frozenset({"avx2", "avx512f"}))
 
 
+def published(model: str) -> Checkpoint:
+    """The published shape of a model."""
+    shape = shapes.known(model)
+    assert shape is not None
+    return shape
+
+
+def with_cards(hardware: Hardware, number: int, **changes: Any) -> Hardware:
+    """The machine with so many of its first card, changed."""
+    card = hardware.gpus[0]
+    cards = tuple(replace(card, index=index, uuid=f"GPU-{index}", **changes) for index in range(number))
+    return replace(hardware, gpus=cards)
+
+
+def assert_it_fits(plan: Plan, hardware: Hardware) -> None:
+    """All engines fit together, and each one's check at its start passes when the others run already."""
+    for card in hardware.gpus:
+        here = sum(card.selector in cards for cards in plan.cards)
+        assert here * (plan.gpu_bytes or 0) <= card.memory_free_bytes
+        left = card.memory_free_bytes - (here - 1) * (plan.gpu_bytes or 0)
+        assert not here or (plan.memory_utilization or 0) * card.memory_total_bytes <= left
+
+
+@pytest.fixture
+def ernie() -> Checkpoint:
+    """The shape and size of ERNIE-4.5-0.3B-PT."""
+    return published("baidu/ERNIE-4.5-0.3B-PT")
+
+
+@pytest.fixture
+def mixture() -> Checkpoint:
+    """The shape and size of ERNIE-4.5-21B-A3B-PT."""
+    return published("baidu/ERNIE-4.5-21B-A3B-PT")
+
+
 @pytest.fixture
 def machine(host: Host) -> Callable[[str], Hardware]:
-    """Hardware by the name of its card; `none` for none."""
+    """A machine of tests/hardware by its name; `none` for one without a card."""
 
-    def make(card: str) -> Hardware:
-        return Hardware((gpu(card),) if card != "none" else (), "", host)
+    def make(name: str) -> Hardware:
+        return Hardware((), "", host) if name == "none" else record.read(MACHINES / f"{name}.json")
 
     return make
 
@@ -103,11 +131,13 @@ def installation() -> Callable[[str], Installation]:
                 "-tp",
                 "--middleware",
             ),
-            *("--compilation-config", "--stream-interval"),
+            *("--compilation-config", "--stream-interval", "--api-server-count"),
         }
     )
 
     def make(build: str) -> Installation:
-        return Installation("0.33.0", build, ("vllm", "serve"), flags, '"Ernie4_5ForCausalLM"')  # type: ignore[arg-type]
+        return Installation(
+            "0.33.0", build, ("vllm", "serve"), flags, '"Ernie4_5ForCausalLM" "Ernie4_5_MoeForCausalLM"'
+        )  # type: ignore[arg-type]
 
     return make

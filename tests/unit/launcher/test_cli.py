@@ -12,22 +12,23 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from launcher import cli, errors, preflight
-from launcher.hardware import Hardware
+from launcher import errors, preflight, survey
+from launcher.hardware import Hardware, record
 from launcher.installation import Installation
 from launcher.settings import Settings
 from launcher.supervision.backoff import End, History
 from launcher.supervision.health import healthy
 
+from .conftest import MACHINES
 from .test_fleet import free_ports
 
 SERVICE = Path(__file__).resolve().parents[3] / "services" / "vllm"
 
 
-def start_launcher(command: str, **settings: str) -> subprocess.Popen[str]:
+def start_launcher(*words: str, **settings: str) -> subprocess.Popen[str]:
     environment = {name: text for name, text in os.environ.items() if not name.startswith("ENGINE_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "launcher", command],
+        [sys.executable, "-m", "launcher", *words],
         env={**environment, "PYTHONPATH": str(SERVICE), "ENGINE_STATUS_PORT": "0", **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -40,10 +41,10 @@ def output_of(process: subprocess.Popen[str]) -> str:
     return printed + complained
 
 
-def _launcher(command: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    process = start_launcher(command, **settings)
+def _launcher(*words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    process = start_launcher(*words, **settings)
     printed, complained = process.communicate(timeout=30)
-    return subprocess.CompletedProcess(command, process.returncode, printed, complained)
+    return subprocess.CompletedProcess(words, process.returncode, printed, complained)
 
 
 @pytest.fixture
@@ -160,15 +161,64 @@ def prepared(
     return make
 
 
-def test_the_plan_is_printed_with_its_reasons(
+def test_the_plan_is_printed_with_its_reasons_and_all_commands(
     prepared: Callable[[str, str], None], model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepared("a10", "cuda")
-    assert cli.show_plan(Settings(model=str(model), served_name="ernie"), {"HF_TOKEN": "hf_0123"}) == 0
+    prepared("h200", "cuda")
+    assert survey.show_plan(Settings(model=str(model), served_name="ernie"), {"HF_TOKEN": "hf_0123"}) == 0
     printed = capsys.readouterr().out
-    assert "NVIDIA A10, compute capability 8.6" in printed
-    assert f"vllm serve {model} --served-model-name ernie" in printed
+    reasons, first, second = printed.split("\n\n")
+    assert "NVIDIA H200, compute capability 9.0" in reasons
+    assert first.startswith("engine 1 on port 8000:\nCUDA_DEVICE_ORDER=PCI_BUS_ID\nCUDA_VISIBLE_DEVICES=0\n")
+    assert second.startswith("engine 2 on port 8091:\n")
+    assert f"vllm serve {model} --served-model-name ernie --host 127.0.0.1 --port 8091" in second
     assert "hf_0123" not in printed
+
+
+@pytest.mark.parametrize("own", ["none", "h200"])
+def test_a_plan_for_a_machine_that_is_elsewhere(
+    prepared: Callable[[str, str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str], own: str
+) -> None:
+    prepared(own, "cpu")
+    hub = {"HF_HUB_CACHE": str(tmp_path)}
+    for model, words in (("baidu/ERNIE-4.5-0.3B-PT", "NVIDIA A10,"), ("baidu/ERNIE-4.5-21B-A3B-PT", "8 x NVIDIA H200")):
+        file = MACHINES / ("a10.json" if "0.3B" in model else "h200-x8.json")
+        assert survey.show_plan(Settings(model=model), hub, file) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"the weights of {model} are not on this machine: planned for their published shape")
+        assert words in printed
+        assert f"\nvllm serve {model} " in printed
+    assert survey.show_plan(Settings(), hub, MACHINES / "cpu-small.json") == 0
+    assert "CPU with 2 cores" in capsys.readouterr().out
+    with pytest.raises(errors.UnsupportedHardware, match="V100"):
+        survey.show_plan(Settings(), hub, MACHINES / "v100.json")
+    with pytest.raises(errors.WeightsUnreachable):
+        survey.show_plan(Settings(model="owner/unknown"), hub, MACHINES / "a10.json")
+
+
+def test_the_hardware_is_printed_for_a_plan_elsewhere(tmp_path: Path) -> None:
+    done = _launcher("hardware")
+    (tmp_path / "machine.json").write_text(done.stdout)
+    assert record.read(tmp_path / "machine.json").host.cores >= 1
+    assert done.stderr == ""
+
+
+def test_a_file_that_is_no_machine_ends_with_2(tmp_path: Path) -> None:
+    (tmp_path / "machine.json").write_text("{}")
+    done = _launcher("plan", "--hardware", str(tmp_path / "machine.json"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("launcher: --hardware: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_engine_needs_a_port(taken: int) -> None:
+    settings = Settings(status_port=taken - 1, port=1024)
+    with pytest.raises(errors.PortTaken, match=f"port {taken} of engine 2 on 127.0.0.1 is taken"):
+        preflight.require_port(settings, 1)
+    with pytest.raises(errors.BadSetting, match="ENGINE_STATUS_PORT: several engines"):
+        preflight.require_port(Settings(status_port=0), 1)
+    with pytest.raises(errors.BadSetting, match="ENGINE_STATUS_PORT: engine 11 would get port 8000"):
+        preflight.require_port(Settings(status_port=7990), 10)
 
 
 def test_an_architecture_that_this_vllm_lacks(prepared: Callable[[str, str], None], model: Path) -> None:
@@ -200,7 +250,7 @@ def test_weights_that_are_not_here_are_obtained_once(
     assert first is not None
     assert again is not None
     assert calls == ["obtain"]
-    assert again.command.argv == first.command.argv
+    assert [command.argv for command in again.commands] == [command.argv for command in first.commands]
 
 
 def test_a_broken_cache_is_obtained_again_and_a_broken_folder_is_not(

@@ -1,16 +1,21 @@
 """Command line and environment of the server."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from launcher import checkpoint as checkpoints
+from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
+from launcher.errors import BadSetting
 from launcher.hardware import Hardware
 from launcher.installation import Installation, read_flags
 from launcher.plan import make
 from launcher.settings import Settings
+
+from .conftest import with_cards
 
 Machine = Callable[[str], Hardware]
 Install = Callable[[str], Installation]
@@ -24,11 +29,11 @@ def _value(argv: tuple[str, ...], flag: str) -> str:
 def argv(model: Path, machine: Machine, installation: Install) -> Callable[..., tuple[str, ...]]:
     """The command line for a card and settings."""
 
-    def make_argv(card: str, **settings: object) -> tuple[str, ...]:
+    def make_argv(card: str, index: int = 0, **settings: object) -> tuple[str, ...]:
         chosen = Settings.model_validate({"model": str(model), "served_name": "ernie", **settings})
         checkpoint = checkpoints.inspect(model)
-        device, build_name = ("cpu", "cpu") if card == "none" else ("cuda", "cuda")
-        return build(chosen, make(chosen, machine(card), checkpoint, device), checkpoint, installation(build_name))
+        device = "cpu" if card == "none" else "cuda"
+        return build(chosen, make(chosen, machine(card), checkpoint, device), checkpoint, installation(device), index)
 
     return make_argv
 
@@ -101,6 +106,68 @@ def test_the_servers_environment(model: Path, machine: Machine) -> None:
     assert "VLLM_CPU_KVCACHE_SPACE" not in result
     assert (Path(result["PYTHONPATH"]) / "launcher/draining.py").is_file()
     assert "HF_HOME" not in result
+
+
+def test_each_engine_has_its_port_and_its_cards(ernie: Checkpoint, machine: Machine, installation: Install) -> None:
+    settings = Settings(replicas=3)
+    plan = make(settings, with_cards(machine("h200"), 2), ernie, "cuda")
+    commands = [build(settings, plan, ernie, installation("cuda"), index) for index in range(plan.engines)]
+    assert [_value(words, "--port") for words in commands] == ["8000", "8091", "8092"]
+    assert {(*words[: words.index("--port")], *words[words.index("--port") + 2 :]) for words in commands} == {
+        (*commands[0][: commands[0].index("--port")], *commands[0][commands[0].index("--port") + 2 :])
+    }
+    own = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST", "VLLM_USE_RUST_FRONTEND": "1"}
+    environments = [server_environment(settings, plan, own, index) for index in range(plan.engines)]
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in environments] == ["0", "1", "0"]
+    assert {environment["CUDA_DEVICE_ORDER"] for environment in environments} == {"PCI_BUS_ID"}
+    assert not any("VLLM_USE_RUST_FRONTEND" in environment for environment in environments)
+
+
+def test_the_choices_of_the_plan_become_flags(argv: Callable[..., tuple[str, ...]]) -> None:
+    h200 = argv("h200", index=1)
+    assert _value(h200, "--port") == "8091"
+    assert _value(h200, "--max-num-seqs") == "512"
+    assert _value(h200, "--max-num-batched-tokens") == "8192"
+    assert _value(h200, "--api-server-count") == "4"
+    assert "--attention-backend" not in h200
+    assert _value(argv("t4"), "--attention-backend") == "TRITON_ATTN"
+    a10 = argv("a10", kv_cache_dtype="fp8", api_servers=1)
+    assert (_value(a10, "--kv-cache-dtype"), _value(a10, "--attention-backend")) == ("fp8", "FLASHINFER")
+    assert not {"--api-server-count", "--max-num-batched-tokens", "--tensor-parallel-size"} & {*a10}
+
+
+def test_the_rust_front_end_gets_none_of_the_python_ones_flags(argv: Callable[..., tuple[str, ...]]) -> None:
+    words = argv("h200", front_end="rust")
+    python = ("--middleware", "--disable-fastapi-docs", "--disable-access-log-for-endpoints", "--api-server-count")
+    assert not {*python} & {*words}
+    assert _value(words, "--shutdown-timeout") == "25"
+    assert {*python} <= {*argv("h200")}
+
+
+def test_a_mixture_of_experts_over_cards(mixture: Checkpoint, machine: Machine, installation: Install) -> None:
+    four = with_cards(machine("a10"), 4)
+    settings = Settings(model="baidu/ERNIE-4.5-21B-A3B-PT")
+    plan = make(settings, four, mixture, "cuda")
+    words = build(settings, plan, mixture, installation("cuda"))
+    assert _value(words, "--tensor-parallel-size") == "4"
+    assert {"--enable-expert-parallel", "--enable-eplb"} <= {*words}
+    assert json.loads(_value(words, "--eplb-config"))["log_balancedness"] is True
+    assert server_environment(settings, plan, {})["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    single = make(settings, machine("h200"), mixture, "cuda")
+    assert not {"--enable-expert-parallel", "--enable-eplb", "--eplb-config", "--tensor-parallel-size"} & {
+        *build(settings, single, mixture, installation("cuda"))
+    }
+
+
+def test_several_http_processes_need_vllms_own_command(
+    ernie: Checkpoint, machine: Machine, installation: Install
+) -> None:
+    settings = Settings(api_servers=2)
+    module = replace(installation("cpu"), start=("python", "-m", "vllm.entrypoints.openai.api_server", "--model"))
+    plan = make(settings, machine("cpu-large"), ernie, "cpu")
+    with pytest.raises(BadSetting, match="ENGINE_API_SERVERS"):
+        build(settings, plan, ernie, module)
+    assert _value(build(settings, plan, ernie, installation("cpu")), "--api-server-count") == "2"
 
 
 def test_a_secret_is_never_in_the_arguments(argv: Callable[..., tuple[str, ...]]) -> None:
