@@ -155,3 +155,33 @@ def test_nothing_outlives_a_killed_launcher(engine: Engine) -> None:
     assert engine.nothing_left(15)
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{engine.url}/health", timeout=5)
+
+
+def test_the_end_of_one_engine_is_the_end_of_both(tmp_path: Path) -> None:
+    """Two real engines; the answer that the other one is giving is finished before all ends."""
+    engine = Engine(tmp_path / "engine.log", ENGINE_MODEL="demo", ENGINE_REPLICAS="2")
+    try:
+        engine.wait_until_healthy("all 2 engines serve after")
+        first, second = engine.status()["engines"]
+        assert (first["port"], second["port"]) == (engine.port, engine.status_port + 1)
+        assert first["since"] <= second["started_at"], "one after the other"
+        children = Path(f"/proc/{engine.process.pid}/task/{engine.process.pid}/children").read_text().split()
+        groups = {int(child): processes_of_group(int(child)) for child in children}
+        cores = [
+            (group, pid) for group, found in groups.items() for pid, title in found.items() if "EngineCore" in title
+        ]
+        assert len(cores) == 2
+        body = {"model": "ernie-demo", "prompt": "1", "max_tokens": 400, "ignore_eos": True, "stream": True}
+        with httpx.stream("POST", f"{engine.url}/v1/completions", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            os.kill(cores[1][1], signal.SIGKILL)
+            events = [line for line in lines if line]
+        assert events[-1] == "data: [DONE]"
+        assert engine.process.wait(60) == 8
+        assert "launcher: engine 2 ended by itself" in engine.text
+        assert not any(processes_of_group(group) for group, _ in cores)
+        assert set(engine.last_words()["log"]) == {"engine 1", "engine 2"}
+        assert "engine 2: (EngineCore" in engine.text
+    finally:
+        engine.end()
