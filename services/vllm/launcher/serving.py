@@ -93,7 +93,8 @@ def await_turn(ends: list[End], progress: Progress, inbox: Inbox) -> bool:
     if seconds:
         log.warning("waiting %.0f s before the next try", seconds)
     while (left := deadline - time.monotonic()) > 0:
-        progress.enter(Stage.WAITING, f"{left:.0f} s before the next try: {ends[-1].reason}")
+        # Without the reason: it may quote the engine's log, and /status is for anybody.
+        progress.enter(Stage.WAITING, f"{left:.0f} s before the next try, after {len(ends)} ends in a row")
         received = inbox.wait(min(left, 1.0))
         stop = next((number for number in received if number in STOP_SIGNALS), None)
         if stop is not None:
