@@ -85,10 +85,10 @@ class Engine:
         self.url = f"http://127.0.0.1:{self.port}"
         self.group = 0
 
-    def wait_until_healthy(self) -> None:
+    def wait_until_healthy(self, sign: str = "engine 1: healthy after") -> None:
         """Return once the launcher says so; fail if it ends before."""
         deadline = time.monotonic() + START_SECONDS
-        while "engine 1: healthy after" not in self.text:
+        while sign not in self.text:
             assert self.process.poll() is None, self.text
             assert time.monotonic() < deadline, self.text
             time.sleep(0.1)

@@ -135,8 +135,12 @@ def _find_checkpoint(
 
 def require_port(settings: Settings, index: int = 0) -> None:
     """Raise PortTaken or BadSetting unless an engine, counted from 0, could listen where it should."""
-    variable = "ENGINE_STATUS_PORT" if index else "ENGINE_PORT"
-    ports.listen(settings.host, settings.engine_port(index), variable).close()
+    port, variable = settings.engine_port(index), "ENGINE_STATUS_PORT" if index else "ENGINE_PORT"
+    ports.listen(settings.host, port, variable, _named(variable, port, index)).close()
+
+
+def _named(variable: str, port: int, index: int) -> str:
+    return f"port {port} of engine {index + 1}" if index else f"{variable}={port}"
 
 
 def require_cache(settings: Settings) -> None:

@@ -2,11 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from launcher import preflight
+from launcher.command import Command
 from launcher.draining import Notice
 from launcher.errors import LauncherError
 from launcher.installation import Installation
@@ -21,7 +22,7 @@ from launcher.supervision.engine import Unit
 from launcher.supervision.fleet import Fleet, Limits, Watches
 from launcher.supervision.inbox import STOP_SIGNALS, Inbox
 from launcher.supervision.nvml import card_states
-from launcher.supervision.outcome import Outcome
+from launcher.supervision.outcome import Kind, Outcome
 from launcher.supervision.stages import Stage
 from launcher.supervision.status import StatusServer
 
@@ -61,12 +62,15 @@ def serve(settings: Settings, environment: Mapping[str, str], fetch: Fetch) -> i
     if prepared is None or outcome is None:
         return 0
     failure = ending.explain(outcome, settings, oom_kills() - kills)
-    if failure is None:
+    if failure is not None:
+        _leave_words(folder, failure, outcome, prepared, environment)
+    if outcome.cause.kind is Kind.STOPPED:
         history.clear()
-        return 0
-    _leave_words(folder, failure, outcome, prepared, environment)
-    history.add(End(time.time(), failure.exit_code, str(failure), outcome.scene.served_seconds))
-    raise failure
+    elif failure is not None:
+        history.add(End(time.time(), failure.exit_code, str(failure), outcome.scene.served_seconds))
+    if failure is not None:
+        raise failure
+    return 0
 
 
 def health_address(settings: Settings) -> tuple[str, int]:
@@ -89,7 +93,8 @@ def await_turn(ends: list[End], progress: Progress, inbox: Inbox) -> bool:
     if seconds:
         log.warning("waiting %.0f s before the next try", seconds)
     while (left := deadline - time.monotonic()) > 0:
-        progress.enter(Stage.WAITING, f"{left:.0f} s before the next try: {ends[-1].reason}")
+        # Without the reason: it may quote the engine's log, and /status is for anybody.
+        progress.enter(Stage.WAITING, f"{left:.0f} s before the next try, after {len(ends)} ends in a row")
         received = inbox.wait(min(left, 1.0))
         stop = next((number for number in received if number in STOP_SIGNALS), None)
         if stop is not None:
@@ -114,11 +119,13 @@ def _prepare(
     preflight.require_port(settings)
     prepared = preflight.prepare(settings, environment, obtain)
     if prepared is not None:
-        for index in range(1, len(prepared.commands)):
-            preflight.require_port(settings, index)
         for reason in prepared.plan.reasons:
             log.info("%s", reason)
-        log.info("checked in %.1f s; starting %s", time.monotonic() - begin, prepared.commands[0])
+        for index in range(1, len(prepared.commands)):
+            preflight.require_port(settings, index)
+        log.info("checked in %.1f s", time.monotonic() - begin)
+        for command in prepared.commands:
+            log.info("starting %s", command)
     return prepared
 
 
@@ -135,8 +142,14 @@ def _run(settings: Settings, prepared: Prepared, board: Board, inbox: Inbox) -> 
         )
         uses_card = prepared.plan.device == "cuda"
         seconds = settings.stall_seconds or (_GPU_STALL_SECONDS if uses_card else _CPU_STALL_SECONDS)
-        watches = Watches(settings.name, seconds, cards=uses_card)
+        watches = Watches(settings.name, seconds, cards=_cards(prepared.commands) if uses_card else None)
         return Fleet(units, inbox, board, limits, watches, before_stop=notice.put_up).run()
+
+
+def _cards(commands: Sequence[Command]) -> set[str]:
+    """Names of the cards that the engines see; without a selection vLLM takes the first."""
+    seen = (command.environment.get("CUDA_VISIBLE_DEVICES", "0") for command in commands)
+    return {name.strip() for names in seen for name in names.split(",")}
 
 
 def _notice_seconds(plan: Plan) -> float:
@@ -155,13 +168,14 @@ def _leave_words(
         "uptime_seconds": round(outcome.scene.seconds, 1),
         "served_seconds": round(outcome.scene.served_seconds, 1),
         "vllm": installation.version if installation else None,
-        "command": str(prepared.commands[0]),
+        "commands": [str(command) for command in prepared.commands],
         "cards": card_states() if prepared.plan.device == "cuda" else {},
         "card_notes": list(outcome.card_notes),
         "memory": describe_memory(),
         "processes": list(outcome.scene.processes),
         "log": {name: list(lines) for name, lines in outcome.lines.items()},
     }
-    path = last_words.write(folder, words, last_words.find_secrets(environment, prepared.commands[0].argv))
+    argv = [word for command in prepared.commands for word in command.argv]
+    path = last_words.write(folder, words, last_words.find_secrets(environment, argv))
     if path is not None:
         log.info("the last words are in %s (`python -m launcher last-words` prints them)", path)

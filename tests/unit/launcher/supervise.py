@@ -38,7 +38,7 @@ units = [
     unit(number, kind, port) for number, (kind, port) in enumerate(zip(how["kinds"], how["ports"], strict=True), 1)
 ]
 limits = Limits(how["start_seconds"], how["stop_seconds"], how["notice_seconds"])
-watches = Watches("demo", how["stall_seconds"], cards=how["cards"])
+watches = Watches("demo", how["stall_seconds"], cards=["0"] if how["cards"] else None)
 with Inbox() as inbox:
     board = Board("demo")
     outcome = Fleet(units, inbox, board, limits, watches, before_stop=announce).run()

@@ -95,7 +95,7 @@ def test_a_stop_is_obeyed_while_it_waits_its_turn(taken: int, tmp_path: Path) ->
     assert waiting.wait(20) == 0
     assert "stopped on SIGTERM while waiting" in output_of(waiting)
     assert json.loads(seen.stdout)["stage"] == "waiting"
-    assert "vLLM ended" in json.loads(seen.stdout)["detail"]
+    assert "after 9 ends in a row" in json.loads(seen.stdout)["detail"]
 
 
 def test_status_and_last_words_of_nobody(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from signal import Signals
 import pytest
 from launcher import errors
 from launcher.settings import Settings
+from launcher.supervision.card import choose
 from launcher.supervision.ending import explain
 from launcher.supervision.outcome import Cause, Kind, Outcome, Scene
 from launcher.supervision.xids import XIDS, meaning
@@ -73,3 +74,16 @@ def test_a_program_of_ones_own_is_not_the_cards_fault() -> None:
     assert [number for number in (13, 31, 43, 45, 68, 63, 154, 9999) if meaning(number).fatal] == []
     assert all(meaning(number).fatal for number in (48, 64, 74, 79, 94, 95, 119, 120, 140))
     assert all(known.meaning and known.cure for known in XIDS.values())
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ({"0"}, ["GPU-aa1"]),
+        ({"GPU-b"}, ["GPU-bb2"]),
+        ({"1", "0"}, ["GPU-aa1", "GPU-bb2"]),
+        ({"MIG-7"}, ["GPU-aa1", "GPU-bb2"]),
+    ],
+)
+def test_the_cards_of_the_engines_are_watched(names: set[str], chosen: list[str]) -> None:
+    assert list(choose({"GPU-aa1": 1, "GPU-bb2": 2}, names)) == chosen

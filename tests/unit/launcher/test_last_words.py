@@ -12,7 +12,7 @@ WORDS = {
     "reason": "engine 1 ended by itself",
     "exit_code": 8,
     "stage": "serving",
-    "command": "vllm serve --api-key sk-0123456789",
+    "commands": ["vllm serve --api-key sk-0123456789"],
     "log": {"engine 1": ["one", "token hf_abcdefgh was used", "last"]},
 }
 

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Any
 
 from launcher.errors import CardFault
 from launcher.supervision import xids
@@ -18,11 +19,15 @@ log = logging.getLogger(__name__)
 
 
 class CardWatch:
-    """A thread that waits for the driver's events, for these cards by UUID (empty: all), until it is closed."""
+    """A thread that waits for what the driver says of these cards, until it is closed.
 
-    def __init__(self, on_fault: Callable[[CardFault], None], uuids: Collection[str] = ()) -> None:
+    They are named as in CUDA_VISIBLE_DEVICES. If none is found by its name (a part of a card has one of its own), all
+    are watched.
+    """
+
+    def __init__(self, on_fault: Callable[[CardFault], None], names: Collection[str]) -> None:
         self._on_fault = on_fault
-        self._wanted = frozenset(uuids)
+        self._names = names
         self._closed = threading.Event()
         self._noted: deque[str] = deque(maxlen=_KEPT)
         self._thread = threading.Thread(target=self._run, name="card", daemon=True)
@@ -48,8 +53,7 @@ class CardWatch:
                 log.warning("the card is not watched: %s", error)
 
     def _watch(self, nvml: Nvml) -> None:
-        found = nvml.devices()
-        devices = {uuid: handle for uuid, handle in found.items() if not self._wanted or uuid in self._wanted}
+        devices = choose(nvml.devices(), self._names)
         errors = {uuid: nvml.uncorrected_errors(handle) for uuid, handle in devices.items()}
         events = nvml.subscribe(devices)
         while not self._closed.is_set():
@@ -73,3 +77,13 @@ class CardWatch:
         self._noted.append(text)
         log.warning("%s", text)
         return None
+
+
+def choose(devices: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The cards with these names, which are places in the order of the driver, or how their UUIDs begin."""
+    chosen = {
+        uuid: handle
+        for place, (uuid, handle) in enumerate(devices.items())
+        if any(name == str(place) or (name and uuid.startswith(name)) for name in names)
+    }
+    return chosen or devices

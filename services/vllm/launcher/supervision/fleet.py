@@ -4,7 +4,7 @@ import logging
 import queue
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -39,11 +39,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Watches:
-    """What is watched beside the processes: engines that stand still for so many seconds, as this model; the cards."""
+    """What is watched beside the processes: engines that stand still for so many seconds, as this model, and cards.
+
+    Cards have the names of CUDA_VISIBLE_DEVICES; None watches none.
+    """
 
     model: str = ""
     stall_seconds: float | None = None
-    cards: bool = False
+    cards: Collection[str] | None = None
 
 
 class Fleet:
@@ -71,7 +74,8 @@ class Fleet:
         """Start, stay, stop; nothing of any engine is left afterwards."""
         with ExitStack() as stack:
             outlets = (stack.enter_context(Outlet(1)), stack.enter_context(Outlet(2)))
-            cards = CardWatch(self._alarm_of_card) if self._watches.cards else None
+            names = self._watches.cards
+            cards = None if names is None else CardWatch(self._alarm_of_card, names)
             if cards is not None:
                 stack.callback(cards.close)
             try:

@@ -90,7 +90,8 @@ def as_text(words: Mapping[str, Any]) -> str:
     lines = [
         f"{words.get('time', '?')}: {words.get('reason', '?')}",
         f"exit code {words.get('exit_code')}, stage {words.get('stage')}, up {words.get('uptime_seconds')} s",
-        f"vLLM {words.get('vllm')}: {words.get('command')}",
+        f"vLLM {words.get('vllm')}",
+        *(f"command: {command}" for command in words.get("commands") or []),
     ]
     titles = ("cards", "card_notes", "memory")
     lines += [f"{title}: {json.dumps(words.get(title), ensure_ascii=False)}" for title in titles]

@@ -42,7 +42,7 @@ class Pulse:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._thread: threading.Thread | None = None
-        self._refused = False
+        self.is_refused = False
         self.beats = 0
 
     def ask(self) -> None:
@@ -58,12 +58,10 @@ class Pulse:
         status, _ = _exchange(target, "POST", "/v1/completions", json.dumps(body), 2 * target.seconds)
         if status == http.client.OK:
             self.beats += 1
-        elif http.client.BAD_REQUEST <= status < http.client.INTERNAL_SERVER_ERROR:
-            # Somebody is there who refuses: this engine has no completions, or wants a key.
-            self.beats += 1
-            if not self._refused:
-                log.warning("the engine refuses a one-token request (%d): an idle stall will not be seen", status)
-            self._refused = True
+        elif http.client.BAD_REQUEST <= status < http.client.INTERNAL_SERVER_ERROR and not self.is_refused:
+            # This engine has no completions, or wants a key; who refuses need not be who computes.
+            log.warning("the engine refuses a one-token request (%d): an idle stall will not be seen", status)
+            self.is_refused = True
 
 
 class StallWatch:
@@ -91,7 +89,8 @@ class StallWatch:
                 log.warning("the engine tells no figures of its work (--disable-log-stats?): stalls will not be seen")
                 return
             beats, pulsed = self._pulse.beats, self._pulse.beats > beats
-            stillness.note(figures, time.monotonic(), pulsed=pulsed)
+            excused = self._pulse.is_refused and is_idle(figures)
+            stillness.note(figures, time.monotonic(), pulsed=pulsed or excused)
             if stillness.is_over and not self._closed.is_set():
                 self._on_stall(stillness.seconds)
                 return
@@ -123,15 +122,11 @@ class Stillness:
             self._figures = figures
         if moved or pulsed:
             self.seconds = self._idle_seconds = 0.0
-        elif self._is_idle(figures) and self._idle_seconds < self._limit:
+        elif is_idle(figures) and self._idle_seconds < self._limit:
             # With nothing to do, standing still is right; after the limit it is asked all the same.
             self._idle_seconds += step
         else:
             self.seconds += step
-
-    @staticmethod
-    def _is_idle(figures: dict[bytes, float] | None) -> bool:
-        return figures is not None and not any(figures.get(name) for name in _BUSY)
 
     @property
     def is_doubtful(self) -> bool:
@@ -143,6 +138,11 @@ class Stillness:
     def is_over(self) -> bool:
         """Whether the engine counts as stalled."""
         return self.seconds >= self._limit
+
+
+def is_idle(figures: dict[bytes, float] | None) -> bool:
+    """Whether the engine says that it has nothing to do."""
+    return figures is not None and not any(figures.get(name) for name in _BUSY)
 
 
 def _read_figures(target: Target, seconds: float) -> dict[bytes, float] | None:
