@@ -126,7 +126,7 @@ def test_two_api_servers_stop_in_order(start: Callable[..., Engine], tmp_path: P
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
     engine = start(
-        ENGINE_EXTRA_ARGS="--api-server-count 2",
+        ENGINE_API_SERVERS="2",
         PYTHONPATH=str(information.parent),
         PATH=os.pathsep.join((str(PYTHON.parent), os.environ["PATH"])),
     )
