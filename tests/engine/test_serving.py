@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
-from .conftest import PYTHON, Engine, processes_of_group
+from .conftest import Engine, processes_of_group
 
 pytestmark = pytest.mark.engine
+
+NO_KEEPALIVE = httpx.Limits(max_keepalive_connections=0)
 
 
 def test_it_answers_and_ends_in_time_with_the_running_answer_finished(engine: Engine) -> None:
@@ -125,29 +129,41 @@ def test_two_api_servers_stop_in_order(start: Callable[..., Engine], tmp_path: P
     information = tmp_path / "distributions/vllm-0.32.0+cpu.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
-    engine = start(
-        ENGINE_API_SERVERS="2",
-        PYTHONPATH=str(information.parent),
-        PATH=os.pathsep.join((str(PYTHON.parent), os.environ["PATH"])),
-    )
+    engine = start(ENGINE_API_SERVERS="2", PYTHONPATH=str(information.parent))
     titles = processes_of_group(engine.group).values()
     assert len([title for title in titles if "ApiServer" in title or "APIServer" in title]) >= 2, titles
     assert engine.chat("你好")["choices"][0]["message"]["content"]
     statuses: list[int] = []
-    with httpx.Client(timeout=5, limits=httpx.Limits(max_keepalive_connections=0)) as client:
-        client.get(f"{engine.url}/health")
+    with ThreadPoolExecutor() as pool, httpx.Client(timeout=5, limits=NO_KEEPALIVE) as client:
+        begun = threading.Event()
+        stream = pool.submit(_stream, engine.url, begun)
+        assert begun.wait(30)
         engine.process.send_signal(signal.SIGTERM)
         until = time.monotonic() + 5
         while "stopping on SIGTERM" not in engine.text:
             assert time.monotonic() < until
-        # Within the second between notice and SIGTERM, each time on a new connection, so both have answered.
+        # Within the second of the notice, each time on a new connection, so both have answered.
         until = time.monotonic() + 0.7
         while time.monotonic() < until:
             statuses.append(client.get(f"{engine.url}/health").status_code)
+        lines = stream.result(30)
     assert len(statuses) > 20
     assert set(statuses[5:]) == {503}
+    # vLLM itself would end it with an error event: the launcher waits for it before it asks vLLM to end.
+    assert lines[-1] == "data: [DONE]", lines[-3:]
     assert engine.process.wait(35) == 0
     assert engine.nothing_left(0)
+
+
+def _stream(url: str, begun: threading.Event) -> list[str]:
+    """Lines of an answer that takes some seconds; `begun` is set with the first."""
+    body = {"model": "ernie-demo", "prompt": "你好", "max_tokens": 900, "ignore_eos": True, "stream": True}
+    lines: list[str] = []
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=30) as answer:
+        for line in answer.iter_lines():
+            begun.set()
+            lines += [line] if line else []
+    return lines
 
 
 def test_nothing_outlives_a_killed_launcher(engine: Engine) -> None:

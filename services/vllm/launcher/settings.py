@@ -100,7 +100,7 @@ class Settings(BaseModel):
         None,
         ge=1,
         le=64,
-        description="Processes of one engine's python HTTP server; several cut running answers at a stop. Empty: one.",
+        description="Processes of one engine's python HTTP server. Empty: by the cores.",
     )
     max_sequences: int | None = Field(
         None, ge=1, le=65536, description="Streams that one engine computes at once. Empty: by the card or the CPU."

@@ -2,7 +2,8 @@
 
 Kinds: `obedient` answers /health and ends on SIGTERM; `stubborn` ignores SIGTERM; `silent` never answers;
 `exits` ends with code 3; `parent` is obedient and has a child of its own that ignores SIGTERM; `hangs` is obedient,
-says that a request runs, and answers none; `busy` answers none either, but its counters move.
+says that a request runs, and answers none; `busy` answers none either, but its counters move; `finishing` is obedient
+and says that a request runs until its figures have been read three times.
 It prints `ready` and the ids of its processes when it is.
 """
 
@@ -22,6 +23,16 @@ class Health(http.server.BaseHTTPRequestHandler):
 
     tokens = 0
     kind = ""
+    looks_left = 3
+
+    def has_work(self) -> bool:
+        """Whether a request runs."""
+        if self.kind != "finishing":
+            return self.kind in {"hangs", "busy"}
+        type(self).looks_left -= 1
+        if not self.looks_left:
+            os.write(1, b"the last answer is complete\n")
+        return self.looks_left > 0
 
     def do_GET(self) -> None:
         """Answer."""
@@ -30,7 +41,7 @@ class Health(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         if self.path == "/metrics":
-            self.wfile.write(METRICS.format(int(self.kind in {"hangs", "busy"}), self.tokens).encode())
+            self.wfile.write(METRICS.format(int(self.has_work()), self.tokens).encode())
 
     def do_POST(self) -> None:
         """Say that it was asked, and answer or hang."""
@@ -61,7 +72,7 @@ def main(kind: str, port: int) -> None:
     ids = [os.getpid()]
     if kind in {"stubborn", "grandchild"}:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if kind in {"obedient", "hangs", "busy"}:
+    if kind in {"obedient", "hangs", "busy", "finishing"}:
         signal.signal(signal.SIGTERM, obey)
     if kind == "parent":
         ids.append(subprocess.Popen([sys.executable, __file__, "grandchild", "0"]).pid)

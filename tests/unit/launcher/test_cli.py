@@ -167,7 +167,7 @@ def test_the_plan_is_printed_with_its_reasons_and_all_commands(
     prepared("h200", "cuda")
     assert survey.show_plan(Settings(model=str(model), served_name="ernie"), {"HF_TOKEN": "hf_0123"}) == 0
     printed = capsys.readouterr().out
-    reasons, first, second, _, _ = printed.split("\n\n")
+    reasons, first, second = printed.split("\n\n")
     assert "NVIDIA H200, compute capability 9.0" in reasons
     assert first.startswith("engine 1 on port 8000:\nCUDA_DEVICE_ORDER=PCI_BUS_ID\nCUDA_VISIBLE_DEVICES=0\n")
     assert second.startswith("engine 2 on port 8091:\n")

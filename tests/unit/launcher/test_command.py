@@ -133,7 +133,8 @@ def test_the_choices_of_the_plan_become_flags(argv: Callable[..., tuple[str, ...
     assert _value(argv("h200", api_servers=4), "--api-server-count") == "4"
     a10 = argv("a10", kv_cache_dtype="fp8")
     assert (_value(a10, "--kv-cache-dtype"), _value(a10, "--attention-backend")) == ("fp8", "FLASHINFER")
-    assert not {"--api-server-count", "--max-num-batched-tokens", "--tensor-parallel-size"} & {*a10}
+    assert not {"--max-num-batched-tokens", "--tensor-parallel-size"} & {*a10}
+    assert "--api-server-count" not in argv("a10", api_servers=1)
 
 
 def test_the_rust_front_end_gets_none_of_the_python_ones_flags(argv: Callable[..., tuple[str, ...]]) -> None:

@@ -148,6 +148,27 @@ def test_a_short_limit_still_asks_before_it_kills(start: Start) -> None:
     assert "killed=False" in text
 
 
+def test_running_answers_are_completed_before_an_engine_is_asked_to_end(start: Start) -> None:
+    # Several HTTP processes of vLLM end at once when they are asked, with what they were sending.
+    supervised = start("finishing", "obedient")
+    for number in (1, 2):
+        supervised.until_healthy(number)
+    supervised.process.send_signal(signal.SIGTERM)
+    text = supervised.finish()
+    order = ["notice is up", "the last answer is complete", "child was asked to end", "Cause("]
+    assert sorted(order, key=text.index) == order
+    assert "killed=False" in text
+
+
+def test_an_answer_that_takes_longer_than_the_limit_does_not_hold_up_the_stop(start: Start) -> None:
+    supervised = start("busy", stop_seconds=1)
+    supervised.until_healthy()
+    supervised.process.send_signal(signal.SIGTERM)
+    text = supervised.finish()
+    assert "child was asked to end" in text
+    assert "killed=False" in text
+
+
 def test_a_notice_that_cannot_be_put_up_stops_nothing(start: Start) -> None:
     supervised = start("obedient", announcing="fails")
     supervised.until_healthy()

@@ -16,26 +16,28 @@ Machine = Callable[[str], Hardware]
 
 
 @pytest.mark.parametrize(
-    ("host", "engines"),
+    ("host", "expected"),
     [
-        ((4, 128), 1),
-        ((8, 128), 2),
-        ((15, 128), 2),
-        ((16, 128), 4),
-        ((128, 128), 4),
-        ((32, 16), 4),
-        ((32, 8), 2),
-        ((32, 2), 1),
+        ((2, 128), (1, 1)),
+        ((4, 128), (1, 2)),
+        ((6, 128), (1, 4)),
+        ((8, 128), (2, 2)),
+        ((12, 128), (2, 4)),
+        ((16, 128), (2, 4)),
+        ((128, 128), (2, 4)),
+        ((16, 16), (2, 4)),
+        ((16, 8), (1, 4)),
+        ((32, 2), (1, 4)),
     ],
 )
-def test_cores_and_host_memory_decide_the_number_of_engines(
-    machine: Machine, ernie: Checkpoint, host: tuple[int, int], engines: int
+def test_cores_and_host_memory_decide_the_number_of_engines_and_of_http_processes(
+    machine: Machine, ernie: Checkpoint, host: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     cores, host_gib = host
     hardware = machine("h200")
     hardware = replace(hardware, host=replace(hardware.host, cores=cores, memory_total_bytes=host_gib * GIB))
     plan = make(Settings(), hardware, ernie, "cuda")
-    assert (plan.engines, plan.api_servers) == (engines, 1)
+    assert (plan.engines, plan.api_servers) == expected
     assert plan.sequences == (1024 if plan.engines == 1 else 512)
 
 

@@ -42,20 +42,20 @@ class Expected:
 # Found by running the plan, then read through: 40 % of a card (half of a T4, a quarter of a large one) less weights and
 # working memory, over the engines.
 GOLDEN = {
-    "t4": Expected(1, 1, "float16", "TRITON_ATTN", 131072, 256, None, 5512246016, 7817134080, 0.437),
-    "a10": Expected(1, 1, "auto", None, 131072, 256, None, 7165011507, 9469899571, 0.353),
-    "a10g": Expected(1, 1, "auto", None, 131072, 256, None, 7165011507, 9469899571, 0.353),
-    "l4": Expected(1, 1, "auto", None, 131072, 256, None, 7167528089, 9472416153, 0.353),
-    "rtx-3090": Expected(1, 1, "auto", None, 131072, 256, None, 7814289766, 10119177830, 0.353),
-    "rtx-4090": Expected(1, 1, "auto", None, 131072, 256, None, 7809256601, 10114144665, 0.353),
-    "rtx-5090": Expected(1, 1, "auto", None, 131072, 256, None, 11182735308, 13487623372, 0.355),
-    "a100-40gb": Expected(1, 1, "auto", None, 131072, 256, None, 14686237440, 16991125504, 0.356),
-    "a100-80gb": Expected(1, 1, "auto", None, 131072, 256, None, 31866106624, 34170994688, 0.358),
-    "l40s": Expected(1, 1, "auto", None, 131072, 256, None, 16828687923, 19133575987, 0.356),
-    "h100": Expected(4, 1, "auto", None, 131072, 512, 8192, 2727279360, 5315559424, 0.056),
-    "h200": Expected(4, 1, "auto", None, 131072, 512, 8192, 6804404992, 9392685056, 0.056),
-    "h200-x8": Expected(8, 1, "auto", None, 131072, 1024, 8192, 34415676160, 37570740224, 0.224),
-    "b200": Expected(4, 1, "auto", None, 131072, 512, 8192, 9398844160, 11987124224, 0.056),
+    "t4": Expected(1, 2, "float16", "TRITON_ATTN", 131072, 256, None, 5512246016, 7817134080, 0.437),
+    "a10": Expected(1, 4, "auto", None, 131072, 256, None, 7165011507, 9469899571, 0.353),
+    "a10g": Expected(1, 2, "auto", None, 131072, 256, None, 7165011507, 9469899571, 0.353),
+    "l4": Expected(1, 4, "auto", None, 131072, 256, None, 7167528089, 9472416153, 0.353),
+    "rtx-3090": Expected(1, 4, "auto", None, 131072, 256, None, 7814289766, 10119177830, 0.353),
+    "rtx-4090": Expected(1, 4, "auto", None, 131072, 256, None, 7809256601, 10114144665, 0.353),
+    "rtx-5090": Expected(1, 4, "auto", None, 131072, 256, None, 11182735308, 13487623372, 0.355),
+    "a100-40gb": Expected(1, 4, "auto", None, 131072, 256, None, 14686237440, 16991125504, 0.356),
+    "a100-80gb": Expected(1, 4, "auto", None, 131072, 256, None, 31866106624, 34170994688, 0.358),
+    "l40s": Expected(1, 4, "auto", None, 131072, 256, None, 16828687923, 19133575987, 0.356),
+    "h100": Expected(2, 4, "auto", None, 131072, 512, 8192, 8042838784, 10631118848, 0.112),
+    "h200": Expected(2, 4, "auto", None, 131072, 512, 8192, 16197090048, 18785370112, 0.112),
+    "h200-x8": Expected(8, 4, "auto", None, 131072, 1024, 8192, 34415676160, 37570740224, 0.224),
+    "b200": Expected(2, 4, "auto", None, 131072, 512, 8192, 21385968384, 23974248448, 0.112),
     "cpu-small": Expected(1, 1, "auto", None, 8192, 16, None, 1073741824, None, None),
     "cpu-large": Expected(1, 1, "auto", None, 32768, 64, None, 4294967296, None, None),
 }
@@ -218,10 +218,10 @@ def test_dockers_default_shared_memory_is_refused(machine: Machine, ernie: Check
         make(Settings(), docker, ernie, "cpu")
 
 
-def test_several_http_processes_come_with_a_warning(machine: Machine, ernie: Checkpoint) -> None:
-    plan = make(Settings(api_servers=4), machine("h200"), ernie, "cuda")
-    assert plan.api_servers == 4
-    assert any(reason.startswith("warning: 4 HTTP processes") for reason in plan.reasons)
+def test_several_http_processes_by_setting(machine: Machine, ernie: Checkpoint) -> None:
+    plan = make(Settings(api_servers=3), machine("h200"), ernie, "cuda")
+    assert plan.api_servers == 3
+    assert any("3 processes an engine" in reason for reason in plan.reasons)
 
 
 def test_the_rust_front_end_has_one_process(machine: Machine, ernie: Checkpoint) -> None:

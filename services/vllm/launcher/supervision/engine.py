@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from launcher.command import Command
 from launcher.supervision.board import Progress
 from launcher.supervision.child import Child
+from launcher.supervision.figures import is_idle, read_figures
 from launcher.supervision.health import healthy
 from launcher.supervision.output import Outlet, Output
 from launcher.supervision.stages import Stage
 from launcher.supervision.stall import StallWatch, Target
 
+# Of its figures while it drains: one that is slow to tell has no time left to lose.
+_READ_SECONDS = 1.0
 # What a stalled engine's processes get to write where they stand.
 _ABORT_SECONDS = 3.0
 
@@ -81,6 +84,13 @@ class Engine:
             self._watch.close()
         if self.status is None:
             self.progress.enter(Stage.STOPPING)
+
+    def has_work(self) -> bool:
+        """Whether it says that requests are under way; one that says nothing counts as having none."""
+        if self.poll() is not None:
+            return False
+        figures = read_figures((self.unit.host, self.unit.port), _READ_SECONDS)
+        return bool(figures) and not is_idle(figures)
 
     def ask_to_end(self) -> None:
         """SIGTERM to its first process."""

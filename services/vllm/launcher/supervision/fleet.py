@@ -14,12 +14,15 @@ from launcher.supervision.board import Board
 from launcher.supervision.card import CardWatch
 from launcher.supervision.census import describe_processes
 from launcher.supervision.child import reap_orphans
+from launcher.supervision.drain import Drain
 from launcher.supervision.engine import Engine, Unit
 from launcher.supervision.inbox import STOP_SIGNALS, Inbox
 from launcher.supervision.outcome import Cause, Kind, Outcome, Scene
 from launcher.supervision.output import Outlet
 
 _POLL_SECONDS = 0.25
+# Of the stop limit, kept for what ends after the last answer: vLLM takes some seconds to tear itself down.
+_TEARDOWN_SECONDS = 5.0
 _LAST_LINES = 200
 
 log = logging.getLogger(__name__)
@@ -150,7 +153,7 @@ class Fleet:
             return False
         log.info("stopping on %s, within %.0f s", _reason(cause), self._limits.stop_seconds)
         deadline = time.monotonic() + self._limits.stop_seconds
-        if self._wait_for_all(time.monotonic() + self._give_notice(), deadline):
+        if self._wait_for_all(self._give_notice(deadline), deadline):
             return False
         for engine in self._engines:
             if engine.status is None:
@@ -166,34 +169,33 @@ class Fleet:
         elif culprit is not None and cause.kind is Kind.LATE:
             culprit.kill()
 
-    def _wait_for_all(self, ask_at: float, deadline: float) -> bool:
-        """Ask every engine to end when the notice is over; whether all did before the deadline or a SIGINT."""
+    def _wait_for_all(self, drain: Drain, deadline: float) -> bool:
+        """Ask every engine to end once its answers are complete; whether all did before the deadline or a SIGINT."""
         asked = False
         while (left := deadline - time.monotonic()) > 0:
-            until_asked = ask_at - time.monotonic()
-            if not asked and until_asked <= 0:
+            if not asked and drain.is_over():
                 for engine in self._engines:
                     engine.ask_to_end()
                 asked = True
             if self._have_all_ended():
                 return True
-            if signal.SIGINT in self._inbox.wait(left if asked else min(left, until_asked)):
+            if signal.SIGINT in self._inbox.wait(left if asked else min(left, drain.next_look_seconds)):
                 log.warning("second SIGINT")
                 return False
         return False
 
-    def _give_notice(self) -> float:
-        """Tell everybody that a stop begins; seconds until SIGTERM."""
-        serving = any(engine.is_serving for engine in self._engines)
+    def _give_notice(self, deadline: float) -> Drain:
+        """Tell everybody that a stop begins; return what is to be waited for before SIGTERM."""
+        serving = [engine for engine in self._engines if engine.is_serving]
         for engine in self._engines:
             engine.announce_stop()
-        if not serving:
-            return 0.0
-        try:
-            self._before_stop()
-        except OSError:
-            log.exception("no notice before the stop; requests of the last second may fail")
-        return min(self._limits.notice_seconds, self._limits.stop_seconds / 2)
+        now, half = time.monotonic(), self._limits.stop_seconds / 2
+        if serving:
+            try:
+                self._before_stop()
+            except OSError:
+                log.exception("no notice before the stop; requests of the last second may fail")
+        return Drain(serving, now + min(self._limits.notice_seconds, half), deadline - min(_TEARDOWN_SECONDS, half))
 
     def _have_all_ended(self) -> bool:
         self._poll()

@@ -6,22 +6,17 @@ Busy is not stalled: as long as any figure of the engine's own moves, or a reque
 import http.client
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from launcher.supervision.figures import exchange, is_idle, read_figures
+
 # Shares of the limit: how often the figures are read, and when a busy engine that stands still is asked.
 _READ_SHARE = 1 / 12
 _ASK_SHARE = 1 / 3
 _LONGEST_READ_SECONDS = 5.0
-_FIGURES = re.compile(
-    rb"^vllm:(prompt_tokens_total|generation_tokens_total|num_requests_running|num_requests_waiting"
-    rb"|kv_cache_usage_perc|gpu_cache_usage_perc|request_success_total)(?:\{[^}]*\})? ([0-9.eE+-]+)$",
-    re.MULTILINE,
-)
-_BUSY = (b"num_requests_running", b"num_requests_waiting")
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +50,9 @@ class Pulse:
         target = self._target
         body = {"model": target.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
         # After twice the limit the connection may as well be dead: the engine has moved without answering this.
-        status, _ = _exchange(target, "POST", "/v1/completions", json.dumps(body), 2 * target.seconds)
+        status, _ = exchange(
+            (target.host, target.port), "POST", "/v1/completions", json.dumps(body), 2 * target.seconds
+        )
         if status == http.client.OK:
             self.beats += 1
         elif http.client.BAD_REQUEST <= status < http.client.INTERNAL_SERVER_ERROR and not self.is_refused:
@@ -84,7 +81,7 @@ class StallWatch:
         stillness = Stillness(self._target.seconds, longest_step=3 * step)
         beats = 0
         while not self._closed.wait(step):
-            figures = _read_figures(self._target, step)
+            figures = read_figures((self._target.host, self._target.port), step)
             if figures is not None and not figures:
                 log.warning("the engine tells no figures of its work (--disable-log-stats?): stalls will not be seen")
                 return
@@ -138,31 +135,3 @@ class Stillness:
     def is_over(self) -> bool:
         """Whether the engine counts as stalled."""
         return self.seconds >= self._limit
-
-
-def is_idle(figures: dict[bytes, float] | None) -> bool:
-    """Whether the engine says that it has nothing to do."""
-    return figures is not None and not any(figures.get(name) for name in _BUSY)
-
-
-def _read_figures(target: Target, seconds: float) -> dict[bytes, float] | None:
-    status, page = _exchange(target, "GET", "/metrics", None, max(1.0, seconds))
-    if status != http.client.OK:
-        return None
-    sums: dict[bytes, float] = {}
-    for name, number in _FIGURES.findall(page):
-        sums[name] = sums.get(name, 0.0) + float(number)
-    return sums
-
-
-def _exchange(target: Target, method: str, path: str, body: str | None, seconds: float) -> tuple[int, bytes]:
-    """One request, never by way of a proxy; status 0 if there is no answer."""
-    connection = http.client.HTTPConnection(target.host, target.port, timeout=seconds)
-    try:
-        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    except (OSError, http.client.HTTPException):
-        return 0, b""
-    finally:
-        connection.close()
