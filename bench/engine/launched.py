@@ -1,4 +1,4 @@
-"""`python -m bench.engine.launched`: what the launcher's plan is worth on this card, and how it starts and returns.
+"""`python -m bench.engine.launched plan|otherwise`: what the launcher's plan is worth on a card, and how it returns.
 
 Needs the launcher (services/vllm) on PYTHONPATH beside vLLM, and, for what goes through the gateway, `--gateway`: a
 command that starts one at `GATEWAY_PORT`. The result is written after every step.
@@ -28,18 +28,21 @@ if TYPE_CHECKING:
     from bench.engine.engines import Engine
 
 _RESERVE_SECONDS = 15.0
+# A name, about how many seconds it takes, and what to do.
+Step = tuple[str, float, Callable[[], Any]]
 
 
 class Trial:
     """The state of one run."""
 
-    def __init__(self, model: str, gateway: str, out: Path, seconds: float) -> None:
-        self._model, self._gateway_command, self._out = model, gateway, out
+    def __init__(self, plan: str, model: str, gateway: str, out: Path, seconds: float) -> None:
+        self._model, self._gateway_command = model, gateway
         self._ends_at = time.monotonic() + seconds
         self._card = Card()
         self._gateway: Gateway | None = None
         self._launched: Launched | None = None
-        command = f"python -m bench.engine.launched --seconds {seconds:.0f}"
+        self._path = out / f"launched-{plan}.json"
+        command = f"python -m bench.engine.launched {plan} --seconds {seconds:.0f}"
         self.found: dict[str, Any] = {
             **result.describe(command, self._card.describe(), result.packages()),
             "steps": [],
@@ -47,20 +50,9 @@ class Trial:
             "not_done": [],
         }
 
-    def carry_out(self) -> None:
+    def carry_out(self, plan: str) -> None:
         """Do what there is time for, and leave nothing behind."""
-        steps: tuple[tuple[str, float, Callable[[], Any]], ...] = (
-            ("cold start by plan", 250, lambda: self._start("cold", "shared")),
-            ("gateway ready", 40, self._open_gateway),
-            ("acceptance through the gateway", 30, lambda: accept(GATEWAY_PORT, MODEL)),
-            *((f"{n} streams at the engines", 15.0, lambda n=n: self._load(n)) for n in (256, 1024, 64, 16, 1)),
-            *((f"{n} streams at the gateway", 15.0, lambda n=n: self._load(n, gateway=True)) for n in (64, 16, 1)),
-            ("kill -9 of an engine under load, and back", 150, self._kill_and_return),
-            ("stop in order", 40, self._stop),
-            ("one engine within 10 GiB, caches warm", 80, lambda: self._start("small", "shared", **_SMALL)),
-            ("acceptance at the small engine", 20, lambda: accept(PORT, MODEL)),
-            ("stop in order", 40, self._stop),
-        )
+        steps = self._by_plan() if plan == "plan" else self._otherwise()
         try:
             for name, cost, do in steps:
                 self._try(name, cost, do)
@@ -70,6 +62,44 @@ class Trial:
             if self._gateway:
                 self._gateway.process.kill()
             self._keep()
+
+    def _by_plan(self) -> list[Step]:
+        """The launcher's own choice, cold, loaded, broken and stopped."""
+        return [
+            ("cold start by plan", 250, lambda: self._start("cold", "shared")),
+            ("gateway ready", 40, self._open_gateway),
+            ("acceptance through the gateway", 30, lambda: accept(GATEWAY_PORT, MODEL)),
+            *((f"{n} streams at the engines", 15.0, lambda n=n: self._load(n)) for n in (256, 1024, 64, 16, 1)),
+            *((f"{n} streams at the gateway", 15.0, lambda n=n: self._load(n, gateway=True)) for n in (64, 16, 1)),
+            ("kill -9 of an engine under load, and back", 150, self._kill_and_return),
+            ("stop in order under load", 40, self._stop_under_load),
+        ]
+
+    def _otherwise(self) -> list[Step]:
+        """What settings change: a small budget, and the Rust front end behind the gateway."""
+        rust = {"ENGINE_FRONT_END": "rust"}
+        return [
+            ("one engine within 10 GiB, caches warm", 120, lambda: self._start("small", "shared", **_SMALL)),
+            ("acceptance at the small engine", 20, lambda: accept(PORT, MODEL)),
+            *((f"{n} streams at the small engine", 15.0, lambda n=n: self._load(n)) for n in (64, 1)),
+            ("stop in order", 40, self._stop),
+            ("Rust front end, caches warm", 150, lambda: self._start("rust", "shared", **rust)),
+            ("gateway ready", 40, self._open_gateway),
+            ("acceptance through the gateway", 30, lambda: accept(GATEWAY_PORT, MODEL)),
+            *((f"{n} streams at the engines", 15.0, lambda n=n: self._load(n)) for n in (256, 1024, 64)),
+            ("stop in order under load", 60, self._stop_under_load),
+        ]
+
+    def _stop_under_load(self) -> dict[str, Any]:
+        """Ask to end while streams run: all of them should end well."""
+        replies: list[Any] = []
+        crowd = threading.Thread(target=lambda: replies.extend(many(PORT, MODEL, 512, requests=20, at_once=20)))
+        crowd.start()
+        time.sleep(0.5)
+        outcome = self._stop()
+        crowd.join(60)
+        faults = [reply.fault for reply in replies if reply.fault]
+        return {**outcome, "asked": len(replies), "faults": {fault: faults.count(fault) for fault in set(faults)}}
 
     def _try(self, name: str, cost: float, do: Callable[[], Any]) -> None:
         left = self._ends_at - time.monotonic()
@@ -173,7 +203,7 @@ class Trial:
         return self._launched
 
     def _keep(self) -> None:
-        result.write(self.found, self._out / "launched.json")
+        result.write(self.found, self._path)
 
 
 _SMALL = {"ENGINE_VRAM_GB": "10", "ENGINE_REPLICAS": "1"}
@@ -198,13 +228,14 @@ def _planned_bytes(environment: Mapping[str, str]) -> int | None:
 def main() -> int:
     """Carry the trial out and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("plan", choices=("plan", "otherwise"))
     parser.add_argument("--model", default="/tmp/model")  # noqa: S108 - where the GPU machine's scripts put it
     parser.add_argument("--gateway", default="", help="command that starts a gateway")
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--out", type=Path, default=result.RESULTS)
     chosen = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
-    Trial(chosen.model, chosen.gateway, chosen.out, chosen.seconds).carry_out()
+    Trial(chosen.plan, chosen.model, chosen.gateway, chosen.out, chosen.seconds).carry_out(chosen.plan)
     return 0
 
 
