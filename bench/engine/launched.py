@@ -126,11 +126,12 @@ class Trial:
             **settings,
         }
         used_before = self._card.used_bytes() or 0
+        # Before the start: what is free is a part of the plan.
+        planned = _planned_bytes(environment)
         self._launched = Launched(name, environment)
         served = self._launched.wait_until_serving()
         time.sleep(1.0)
         used = (self._card.used_bytes() or 0) - used_before
-        planned = _planned_bytes(environment)
         of_each = [self._card.used_by(set(engine.members())) for engine in self._launched.engines()]
         return {
             "settings": settings,
