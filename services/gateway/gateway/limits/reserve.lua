@@ -1,4 +1,4 @@
--- Decides on a claim as MemoryLedger.decide does, in the server's time. Struct of the state: {times, amounts, times, amounts}.
+-- Decides on a claim as MemoryLedger.decide does, in the server's time. The state: {times, amounts} of requests, then tokens.
 -- KEYS: the client's state, its streams by gateway, the gateways by their last sign of life.
 -- ARGV: this gateway, seconds a gateway lives without a sign; requests and their window, tokens and theirs (0: without
 -- limit), tokens wanted, streams (0: without limit), slots of a window, tolerance.

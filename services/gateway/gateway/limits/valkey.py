@@ -7,31 +7,20 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
 from gateway.limits.ledger import Claim, Grant, Standing, Verdict
 from gateway.limits.memory import MemoryLedger
+from gateway.limits.scripts import Argument, Scripts, ValkeyAwayError
 from gateway.limits.window import SLOTS, TOLERANCE_SECONDS
 from gateway.rates import Rate
 
-# The most that a request waits for the answer; within one host it takes a thousandth of this.
+# The most that a request waits for the answer; within one host it takes a hundredth of this.
 ANSWER_SECONDS = 0.05
 # How often a gateway gives a sign of life, and how long the others believe in it without.
 SIGN_SECONDS = 1.0
 LIFETIME_SECONDS = 10.0
-MAX_CONNECTIONS = 64
+LAST_SETTLEMENTS_SECONDS = 1.0
 _PREFIX = "gateway:limits"
 _GATEWAYS = f"{_PREFIX}:gateways"
-# Gives a sign of life in the server's time, forgets the dead, and returns how many are alive.
-_SIGN = """
-local now = tonumber(redis.call('TIME')[1])
-redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now - tonumber(ARGV[2]))
-return redis.call('ZCARD', KEYS[1])
-"""
 _log = logging.getLogger("gateway.limits")
 
 
@@ -39,22 +28,13 @@ class SharedLedger:
     """Grants and settles in Valkey, and keeps this gateway's own part of it in memory for when that is away."""
 
     def __init__(self, url: str, local: MemoryLedger) -> None:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=MAX_CONNECTIONS,
-            timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
-        self._client = Redis(connection_pool=pool)
-        self._reserve = self._client.register_script(_script("reserve"))
-        self._settle = self._client.register_script(_script("settle"))
-        self._sign = self._client.register_script(_SIGN)
+        self._scripts = Scripts(url, {name: _script(name) for name in ("reserve", "settle", "sign")}, ANSWER_SECONDS)
         self._local = local
+        # What this gateway's running requests are counted under.
         self._id = secrets.token_hex(8)
         self._gateways = 1
         self._is_up = False
-        self._was_up = True
+        self._has_told = False
         self._signing: asyncio.Task[None] | None = None
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -64,60 +44,66 @@ class SharedLedger:
         return not self._is_up
 
     async def start(self) -> None:
-        """Look for Valkey once, and then go on giving signs of life."""
+        """Look for Valkey, and then go on giving signs of life."""
         await self._give_sign()
         self._signing = asyncio.create_task(self._give_signs())
 
     async def stop(self) -> None:
-        """Finish what is being settled, take leave of the other gateways, and close the connections."""
+        """Finish what is being settled, and close the connection."""
         if self._signing:
             self._signing.cancel()
+            await asyncio.wait([self._signing])
         if self._settling:
-            await asyncio.wait(self._settling, timeout=1)
-        if self._is_up:
-            await self._bounded(self._client.zrem(_GATEWAYS, self._id))
-        await self._client.aclose()
+            await asyncio.wait(self._settling, timeout=LAST_SETTLEMENTS_SECONDS)
+        await self._scripts.close()
 
     async def reserve(self, claim: Claim) -> Grant:
-        """Grant all of a claim or nothing of it; raises nothing when Valkey is away."""
-        if self._is_up:
-            allowance = claim.allowance
-            requests, tokens = _as_numbers(allowance.requests), _as_numbers(allowance.tokens)
-            arguments: list[float | str] = [
-                self._id,
-                LIFETIME_SECONDS,
-                *requests,
-                *tokens,
-                claim.tokens,
-                allowance.streams or 0,
-            ]
-            call = self._reserve([*_keys(claim), _GATEWAYS], [*arguments, SLOTS, TOLERANCE_SECONDS])
-            place = self._id
-            answer = await self._bounded(call)
-            if answer is not None:
-                shared = _verdict(answer, claim, place)
-                local = self._local.decide(claim, claim.allowance, grant_anyway=True) if shared.granted else shared
-                return Grant(claim, local, shared)
-        return Grant(claim, self._local.decide(claim, claim.allowance.divided_by(self._gateways)))
+        """Grant all of a claim or nothing of it; a Valkey that goes away costs ANSWER_SECONDS at most."""
+        shared = await self._reserve_shared(claim) if self._is_up else None
+        if shared is None:
+            return Grant(claim, self._local.decide(claim, claim.allowance.divided_by(self._gateways)))
+        local = self._local.decide(claim, claim.allowance, grant_anyway=True) if shared.granted else shared
+        return Grant(claim, local, shared)
 
     def settle(self, grant: Grant, used_tokens: int) -> None:
-        """Give the place back and put the tokens really used in the place of those reserved, in the background."""
+        """Give the place back and put the tokens really used in the place of those reserved, soon after."""
         self._local.settle(grant, used_tokens)
         if grant.shared and self._is_up:
             task = asyncio.create_task(self._settle_shared(grant.claim, grant.shared, used_tokens))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
+    async def _reserve_shared(self, claim: Claim) -> Verdict | None:
+        place, allowance = self._id, claim.allowance
+        limits = [
+            *_as_numbers(allowance.requests),
+            *_as_numbers(allowance.tokens),
+            claim.tokens,
+            allowance.streams or 0,
+        ]
+        arguments: list[Argument] = [place, LIFETIME_SECONDS, *limits, SLOTS, TOLERANCE_SECONDS]
+        try:
+            answer = await self._scripts.run("reserve", [*_keys(claim), _GATEWAYS], arguments)
+        except ValkeyAwayError as error:
+            self._lose(error)
+            return None
+        return _verdict(answer, claim, place)
+
     async def _settle_shared(self, claim: Claim, verdict: Verdict, used_tokens: int) -> None:
         tokens = claim.allowance.tokens
-        difference = used_tokens - verdict.reserved_tokens if tokens else 0
-        arguments: list[float | str] = [
+        by, seconds = (used_tokens - verdict.reserved_tokens, tokens.seconds) if tokens else (0, 0)
+        arguments: list[Argument] = [
             verdict.account,
             f"{verdict.granted_at:.6f}",
-            difference,
-            tokens.seconds if tokens else 0,
+            by,
+            seconds,
+            SLOTS,
+            TOLERANCE_SECONDS,
         ]
-        await self._bounded(self._settle(_keys(claim), [*arguments, SLOTS, TOLERANCE_SECONDS]))
+        try:
+            await self._scripts.run("settle", _keys(claim), arguments)
+        except ValkeyAwayError as error:
+            self._lose(error)
 
     async def _give_signs(self) -> None:
         while True:
@@ -125,34 +111,28 @@ class SharedLedger:
             await self._give_sign()
 
     async def _give_sign(self) -> None:
-        alive = await self._bounded(self._sign([_GATEWAYS], [self._id, LIFETIME_SECONDS]))
-        if alive is not None:
-            self._gateways = max(1, int(alive))
-            self._is_up = True
-            self._tell()
-
-    async def _bounded(self, call: Any) -> Any:
-        """Return what Valkey answers in time, else None: then it is away until it answers a sign of life."""
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await call
-        except (RedisError, OSError, TimeoutError) as error:
-            if self._is_up:
-                # What was asked last may have been done all the same: such places are given up with the name.
-                self._id = secrets.token_hex(8)
-            self._is_up = False
-            self._tell(type(error).__name__)
-            return None
-
-    def _tell(self, reason: str = "") -> None:
-        """Say once in the log that Valkey went away or came back."""
-        if self._is_up == self._was_up:
+            if not self._is_up:
+                await self._scripts.load()
+            alive = await self._scripts.run("sign", [_GATEWAYS], [self._id, LIFETIME_SECONDS])
+        except ValkeyAwayError as error:
+            self._lose(error)
             return
-        self._was_up = self._is_up
-        fields = {"gateways": self._gateways, "reason": reason}
+        self._gateways = max(1, int(alive))
+        self._is_up = True
+        if self._has_told:
+            self._has_told = False
+            _log.info("state_shared_again", extra={"fields": {"gateways": self._gateways}})
+
+    def _lose(self, reason: Exception) -> None:
+        """Go on without Valkey until it answers a sign of life; the log hears of it once."""
         if self._is_up:
-            _log.info("state_shared_again", extra={"fields": fields})
-        else:
+            # What was asked last may have been done all the same; such places are given up with the old name.
+            self._id = secrets.token_hex(8)
+        self._is_up = False
+        if not self._has_told:
+            self._has_told = True
+            fields = {"reason": str(reason), "gateways": self._gateways}
             _log.error("state_degraded", extra={"fields": fields})
 
 
