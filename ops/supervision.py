@@ -10,6 +10,7 @@ from string import Template
 
 from ops.edge import render_nginx
 from ops.errors import StackError
+from ops.keys import SETTING, keys_file
 from ops.settings import Settings
 
 PORTS = {"NGINX_HTTP_PORT": 8080, "ENGINE_PORT": 8000, "GATEWAY_PORT": 8001, "CHAT_UI_PORT": 8002}
@@ -51,8 +52,12 @@ class Layout:
         own = {
             "GATEWAY_UPSTREAMS": f"http://127.0.0.1:{self.ports['ENGINE_PORT']}",
             "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
+            "GATEWAY_CHAT_UI_KEY_FILE": str(self.run_dir / "chat-ui-key"),
         }
-        return own | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
+        given = self.settings.of_service("GATEWAY_")
+        if SETTING in given:
+            given[SETTING] = str(keys_file(self.settings))
+        return own | given | self._listen("GATEWAY")
 
     def chat_ui(self) -> dict[str, str]:
         """The chat page's variables."""
