@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-MAX_BATCH = 256
+# One takes some milliseconds to write and read.
+MAX_BATCH = 64
+# An answer that has come while our own loop was busy is not late; reading it takes some turns of the loop.
+_LAST_TURNS = 10
 Argument = str | int | float
 _Call = tuple[str, Sequence[str], Sequence[Argument], "asyncio.Future[Any]"]
 
@@ -20,7 +24,7 @@ class ValkeyAwayError(Exception):
 
 
 class Scripts:
-    """Valkey as a set of named scripts; every call has an answer or a ValkeyAwayError within `seconds`."""
+    """Valkey as a set of named scripts; one that is silent for `seconds` is away: all calls raise ValkeyAwayError."""
 
     def __init__(self, url: str, scripts: Mapping[str, str], seconds: float) -> None:
         self._client = Redis.from_url(url, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
@@ -32,12 +36,12 @@ class Scripts:
 
     async def load(self) -> None:
         """Teach the server the scripts, which it forgets when it ends."""
-        try:
-            async with asyncio.timeout(self._seconds):
-                for text in self._texts.values():
-                    await self._client.script_load(text)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise ValkeyAwayError(type(error).__name__) from None
+        pipeline = self._client.pipeline(transaction=False)
+        for text in self._texts.values():
+            pipeline.script_load(text)
+        for answer in await self._execute(pipeline, len(self._texts)):
+            if isinstance(answer, Exception):
+                raise ValkeyAwayError(type(answer).__name__)
 
     async def run(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Return a script's answer."""
@@ -45,11 +49,7 @@ class Scripts:
         self._waiting.append((self._hashes[name], keys, arguments, answer))
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send())
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await answer
-        except (RedisError, OSError, TimeoutError) as error:
-            raise ValkeyAwayError(type(error).__name__) from None
+        return await answer
 
     async def close(self) -> None:
         """Close the connection; calls that are on their way are lost."""
@@ -61,21 +61,38 @@ class Scripts:
     async def _send(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            answers = await self._answers_to(batch)
+            pipeline = self._client.pipeline(transaction=False)
+            for script, keys, arguments, _ in batch:
+                pipeline.evalsha(script, len(keys), *keys, *arguments)
+            answers = await self._execute(pipeline, len(batch))
+            if isinstance(answers[0], Exception):
+                # Whoever waits behind would only find the same.
+                batch, self._waiting = batch + self._waiting, []
+                answers = [answers[0]] * len(batch)
             for (*_, waiting), answer in zip(batch, answers, strict=True):
                 if waiting.done():
                     continue
                 if isinstance(answer, Exception):
-                    waiting.set_exception(answer)
+                    waiting.set_exception(ValkeyAwayError(type(answer).__name__))
                 else:
                     waiting.set_result(answer)
 
-    async def _answers_to(self, batch: list[_Call]) -> list[Any]:
-        pipeline = self._client.pipeline(transaction=False)
-        for script, keys, arguments, _ in batch:
-            pipeline.evalsha(script, len(keys), *keys, *arguments)
+    async def _execute(self, pipeline: Pipeline, number: int) -> list[Any]:
+        """Return the answers to what is in the pipeline, or as often the error that there was instead."""
+        task = asyncio.ensure_future(pipeline.execute(raise_on_error=False))
         try:
-            async with asyncio.timeout(self._seconds):
-                return await pipeline.execute(raise_on_error=False)
-        except (RedisError, OSError, TimeoutError) as error:
-            return [error] * len(batch)
+            await asyncio.wait([task], timeout=self._seconds)
+            for _ in range(_LAST_TURNS):
+                if not task.done():
+                    await asyncio.sleep(0)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled():
+            return [TimeoutError()] * number
+        error = task.exception()
+        if isinstance(error, RedisError | OSError):
+            return [error] * number
+        answers: list[Any] = task.result()
+        return answers
