@@ -28,7 +28,7 @@ class Verdict:
 
     granted: bool
     granted_at: float
-    account: str
+    account: int | str
     reserved_tokens: int
     requests: Standing | None
     tokens: Standing | None

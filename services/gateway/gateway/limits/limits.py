@@ -91,13 +91,10 @@ def _most_answer_tokens(generation: Generation) -> int:
 def _headers(verdict: Verdict) -> list[tuple[bytes, bytes]]:
     """Return the headers that OpenAI's API has, for the limits that there are."""
     headers: list[tuple[bytes, bytes]] = []
-    for name, standing in ((b"requests", verdict.requests), (b"tokens", verdict.tokens)):
+    for names, standing in ((_HEADERS[0], verdict.requests), (_HEADERS[1], verdict.tokens)):
         if standing:
-            headers += (
-                (b"x-ratelimit-limit-" + name, b"%d" % standing.limit),
-                (b"x-ratelimit-remaining-" + name, b"%d" % standing.remaining),
-                (b"x-ratelimit-reset-" + name, _duration(standing)),
-            )
+            values = (b"%d" % standing.limit, b"%d" % standing.remaining, _duration(standing))
+            headers += zip(names, values, strict=True)
     return headers
 
 
@@ -109,4 +106,8 @@ def _duration(standing: Standing) -> bytes:
     return b"%dm%ds" % (seconds // _MINUTE, seconds % _MINUTE) if seconds >= _MINUTE else b"%ds" % seconds
 
 
+_HEADERS = (
+    (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests"),
+    (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens"),
+)
 _WITHOUT_FAULT = frozenset({Outcome.OK, Outcome.DISCONNECTED})

@@ -10,8 +10,8 @@ from gateway.rates import MOST_AMOUNT, Allowance, Rate
 
 # 175 MB (measured: bench/limits). So many within one window are no crowd but an attack.
 MAX_CLIENTS = 1_000_000
-# What all newcomers are counted by while there are that many: those known keep what they have.
-NEWCOMERS = "newcomers"
+# What all newcomers are counted by while there are that many, those known keeping what they have. No hash is -1.
+NEWCOMERS = -1
 # Clients that are forgotten with each request, so that forgetting a million holds nobody up.
 _FORGOTTEN_AT_ONCE = 32
 
@@ -21,15 +21,18 @@ class MemoryLedger:
 
     Whoever is heard of goes to the young one. After the longest window the young become old, and the old, of whom
     nothing can be left in any window, are forgotten. So nobody is forgotten as long as it matters.
+
+    Names are kept as their hashes, which take half the memory. Python makes them with a secret of the process, so none
+    can be met on purpose; that two of a million meet by chance has odds of one to 30 million.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, max_clients: int = MAX_CLIENTS) -> None:
         self._clock = clock
         self._max_clients = max_clients
-        self._running: dict[str, Account] = {}
-        self._young: dict[str, bytes] = {}
-        self._old: dict[str, bytes] = {}
-        self._forgotten: dict[str, bytes] = {}
+        self._running: dict[int, Account] = {}
+        self._young: dict[int, bytes] = {}
+        self._old: dict[int, bytes] = {}
+        self._forgotten: dict[int, bytes] = {}
         self._aged_at = clock()
         self._longest_window = 0.0
 
@@ -73,10 +76,11 @@ class MemoryLedger:
 
     def settle(self, grant: Grant, used_tokens: int) -> None:
         """Give the place back and put the tokens really used in the place of those reserved."""
-        name = grant.local.account
+        name = int(grant.local.account)
         account = self._running[name]
         tokens = grant.claim.allowance.tokens
-        if tokens:
+        # Most settlements change something; those of answers as long as was reserved do not.
+        if tokens and used_tokens != grant.local.reserved_tokens:
             now = self._clock()
             account.tokens.drop_before(now, tokens)
             account.tokens.correct(grant.local.granted_at, used_tokens - grant.local.reserved_tokens, now, tokens)
@@ -86,12 +90,13 @@ class MemoryLedger:
             if account.requests.times or account.tokens.times:
                 self._young[name] = account.pack()
 
-    def _name_of(self, client: str) -> str:
-        if len(self) < self._max_clients or client in self._running or client in self._young or client in self._old:
-            return client
+    def _name_of(self, client: str) -> int:
+        name = hash(client)
+        if len(self) < self._max_clients or name in self._running or name in self._young or name in self._old:
+            return name
         return NEWCOMERS
 
-    def _start(self, name: str, account: Account) -> None:
+    def _start(self, name: int, account: Account) -> None:
         account.running += 1
         if account.running == 1:
             self._running[name] = account
@@ -100,9 +105,10 @@ class MemoryLedger:
 
     def _age(self, now: float, window: float) -> None:
         self._longest_window = max(self._longest_window, window)
-        for _ in range(min(len(self._forgotten), _FORGOTTEN_AT_ONCE)):
-            self._forgotten.popitem()
-        if now - self._aged_at > self._longest_window and not self._forgotten:
+        if self._forgotten:
+            for _ in range(min(len(self._forgotten), _FORGOTTEN_AT_ONCE)):
+                self._forgotten.popitem()
+        elif now - self._aged_at > self._longest_window:
             self._forgotten, self._old, self._young = self._old, self._young, {}
             self._aged_at = now
 

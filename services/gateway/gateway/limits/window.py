@@ -5,7 +5,6 @@ large the limit. What is kept can only be later than what happened: the window i
 sixtieth too long.
 """
 
-import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
@@ -28,14 +27,15 @@ class Log:
 
     def drop_before(self, now: float, rate: Rate) -> None:
         """Forget what has left the window."""
-        gone = bisect_right(self.times, now - rate.seconds + TOLERANCE_SECONDS)
-        if gone:
+        begins = now - rate.seconds + TOLERANCE_SECONDS
+        if self.times and self.times[0] <= begins:
+            gone = bisect_right(self.times, begins)
             del self.times[:gone], self.amounts[:gone]
 
     def add(self, now: float, amount: int, rate: Rate) -> None:
         """Enter what was granted now."""
         times = self.times
-        if times and (now <= times[-1] or _slot(times[-1], rate) == _slot(now, rate)):
+        if times and (now <= times[-1] or _in_one_slot(times[-1], now, rate)):
             times[-1] = max(times[-1], now)
             self.amounts[-1] = min(self.amounts[-1] + amount, LARGEST_AMOUNT)
         else:
@@ -49,7 +49,7 @@ class Log:
         is not.
         """
         at = bisect_left(self.times, granted_at)
-        if at < len(self.times) and _slot(self.times[at], rate) == _slot(granted_at, rate):
+        if at < len(self.times) and _in_one_slot(self.times[at], granted_at, rate):
             self.amounts[at] = min(max(0, self.amounts[at] + by), LARGEST_AMOUNT)
         elif by > 0:
             self.add(now, min(by, LARGEST_AMOUNT), rate)
@@ -67,9 +67,10 @@ class Log:
 
     def standing(self, left: int, wanted: int, now: float, rate: Rate) -> Standing:
         """Return how its client stands, of whom so much is left and so much more is wanted."""
-        reset = max(0.0, self.times[-1] + rate.seconds - now) if self.times else 0.0
-        return Standing(rate.amount, max(0, left), reset, self.wait(wanted, now, rate) if wanted > left else 0.0)
+        reset = self.times[-1] + rate.seconds - now if self.times else 0.0
+        wait = self.wait(wanted, now, rate) if wanted > left else 0.0
+        return Standing(rate.amount, max(0, left), reset, wait)
 
 
-def _slot(time: float, rate: Rate) -> int:
-    return math.floor(time * SLOTS / rate.seconds)
+def _in_one_slot(one: float, other: float, rate: Rate) -> bool:
+    return one == other or int(one * SLOTS / rate.seconds) == int(other * SLOTS / rate.seconds)
