@@ -15,7 +15,7 @@ ROUTES: tuple[Route, ...] = get_args(Route)
 RELAYED_ROUTES: frozenset[Route] = frozenset({"chat_completions", "completions"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Client:
     """Who asks, by what it is counted (an address, a /64 or `key:NAME`), and how much it may ask for."""
 

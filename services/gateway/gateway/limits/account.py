@@ -1,4 +1,4 @@
-"""What a ledger in memory knows of one client; packed while none of its requests runs."""
+"""What a ledger in memory knows of one client; packed when it has not asked lately."""
 
 import struct
 from dataclasses import dataclass
@@ -11,11 +11,15 @@ _NOTHING = bytes(2)
 
 @dataclass(slots=True)
 class Account:
-    """What a client was granted of requests and tokens, and how many of its requests run."""
+    """What a client was granted of requests and tokens, and how many of its requests run.
+
+    `is_idle` is the ledger's mark on those that wait to be packed.
+    """
 
     requests: Log
     tokens: Log
     running: int = 0
+    is_idle: bool = False
 
     @classmethod
     def unpack(cls, data: bytes | None) -> Self:
