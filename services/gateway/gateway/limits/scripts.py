@@ -9,7 +9,6 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 # One takes some milliseconds to write and read.
 MAX_BATCH = 64
@@ -40,7 +39,7 @@ class Scripts:
         for text in self._texts.values():
             pipeline.script_load(text)
         for answer in await self._execute(pipeline, len(self._texts)):
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 raise ValkeyAwayError(type(answer).__name__)
 
     async def run(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
@@ -65,14 +64,14 @@ class Scripts:
             for script, keys, arguments, _ in batch:
                 pipeline.evalsha(script, len(keys), *keys, *arguments)
             answers = await self._execute(pipeline, len(batch))
-            if isinstance(answers[0], Exception):
+            if isinstance(answers[0], BaseException):
                 # Whoever waits behind would only find the same.
                 batch, self._waiting = batch + self._waiting, []
                 answers = [answers[0]] * len(batch)
             for (*_, waiting), answer in zip(batch, answers, strict=True):
                 if waiting.done():
                     continue
-                if isinstance(answer, Exception):
+                if isinstance(answer, BaseException):
                     waiting.set_exception(ValkeyAwayError(type(answer).__name__))
                 else:
                     waiting.set_result(answer)
@@ -91,8 +90,7 @@ class Scripts:
                 await asyncio.wait([task])
         if task.cancelled():
             return [TimeoutError()] * number
-        error = task.exception()
-        if isinstance(error, RedisError | OSError):
+        if error := task.exception():
             return [error] * number
         answers: list[Any] = task.result()
         return answers

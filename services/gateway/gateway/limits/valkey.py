@@ -54,7 +54,9 @@ class SharedLedger:
             self._signing.cancel()
             await asyncio.wait([self._signing])
         if self._settling:
-            await asyncio.wait(self._settling, timeout=LAST_SETTLEMENTS_SECONDS)
+            _, unsettled = await asyncio.wait(self._settling, timeout=LAST_SETTLEMENTS_SECONDS)
+            for task in unsettled:
+                task.cancel()
         await self._scripts.close()
 
     async def reserve(self, claim: Claim) -> Grant:
