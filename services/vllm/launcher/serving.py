@@ -18,10 +18,10 @@ from launcher.supervision import backoff, ending, last_words
 from launcher.supervision.backoff import End, History
 from launcher.supervision.board import Board, Progress
 from launcher.supervision.census import describe_memory, oom_kills
+from launcher.supervision.driver import card_states
 from launcher.supervision.engine import Unit
 from launcher.supervision.fleet import Fleet, Limits, Watches
 from launcher.supervision.inbox import STOP_SIGNALS, Inbox
-from launcher.supervision.nvml import card_states
 from launcher.supervision.outcome import Kind, Outcome
 from launcher.supervision.stages import Stage
 from launcher.supervision.status import StatusServer
