@@ -14,6 +14,8 @@ _OLD_ARCHITECTURES = {
     "Ernie4_5_MoEForCausalLM": "Ernie4_5_MoeForCausalLM",
 }
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings")
+# May be absent or null; what is there counts in the plan.
+_OPTIONAL_SHAPE = ("head_dim", "num_key_value_heads")
 _MOE_KEYS = ("moe_num_experts", "num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -27,7 +29,8 @@ def read(folder: Path) -> dict[str, Any]:
         )
     config = read_object(folder / "config.json")
     _check_architecture(config)
-    wrong = [key for key in _SHAPE if not isinstance(config.get(key), int) or config[key] < 1]
+    keys = (*_SHAPE, *(key for key in _OPTIONAL_SHAPE if config.get(key) is not None))
+    wrong = [key for key in keys if not isinstance(config.get(key), int) or config[key] < 1]
     if wrong:
         raise BrokenCheckpoint(f"config.json lacks a positive {', '.join(wrong)}", FETCH_AGAIN)
     return config
