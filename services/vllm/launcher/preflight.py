@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,9 +151,9 @@ def require_cache(settings: Settings) -> None:
     folder = Path(settings.cache_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".launcher-probe"
-        probe.touch()
-        probe.unlink()
+        # Nameless, since engines that share the folder may look at the same time.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise errors.BadSetting(
             "ENGINE_CACHE_DIR", f"{folder} cannot be written to ({error.strerror}); mount a volume that this user owns"
