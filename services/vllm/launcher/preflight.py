@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from launcher import arguments, errors, flags, hardware, ports, shapes, support, variables, weights
 from launcher import checkpoint as checkpoints
-from launcher import plan as plans
+from launcher import errors, hardware, ports, weights
 from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
 from launcher.hardware import Hardware
-from launcher.installation import Installation
-from launcher.plan import Plan
+from launcher.installation import Installation, arguments, flags, variables
+from launcher.planning import plan as plans
+from launcher.planning import shapes, support
+from launcher.planning.plan import Plan
 from launcher.settings import Settings
 
 _DISK_RESERVE_BYTES = 64 * hardware.MIB

@@ -11,7 +11,7 @@ from launcher.command import Command
 from launcher.draining import Notice
 from launcher.errors import LauncherError
 from launcher.installation import Installation
-from launcher.plan import Plan
+from launcher.planning.plan import Plan
 from launcher.preflight import Prepared
 from launcher.settings import Settings
 from launcher.supervision import backoff, ending, last_words

@@ -4,9 +4,8 @@ import shlex
 from collections.abc import Callable
 
 import pytest
-from launcher import flags
 from launcher.errors import BadSetting
-from launcher.installation import Installation
+from launcher.installation import Installation, flags
 
 Install = Callable[[str], Installation]
 

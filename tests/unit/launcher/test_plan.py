@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from launcher import checkpoint as checkpoints
-from launcher import shapes
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import GIB, MIB, Hardware, Process
 from launcher.installation import Installation
-from launcher.plan import make
+from launcher.planning import shapes
+from launcher.planning.plan import make
 from launcher.settings import Settings
 
 from .conftest import MACHINES, assert_it_fits, published, with_cards

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from launcher import budget as budgets
-from launcher import placement, profiles, quantization, support
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import MIB, Gpu, Hardware, Host
-from launcher.memory import Demand, explicit_kv, fit_context, gib, kv_bytes, parts
-from launcher.quantization import Quantized
+from launcher.planning import budget as budgets
+from launcher.planning import placement, profiles, quantization, support
+from launcher.planning.memory import Demand, explicit_kv, fit_context, gib, kv_bytes, parts
+from launcher.planning.quantization import Quantized
 from launcher.settings import Settings
 
 FrontEnd = Literal["python", "rust"]

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from launcher import profiles
 from launcher.errors import InsufficientResources
 from launcher.hardware import GIB
-from launcher.memory import Demand, explicit_kv, gib
-from launcher.placement import Placement
-from launcher.profiles import GpuProfile
+from launcher.planning import profiles
+from launcher.planning.memory import Demand, explicit_kv, gib
+from launcher.planning.placement import Placement
+from launcher.planning.profiles import GpuProfile
 from launcher.settings import Settings
 
 

@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from launcher import profiles
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import GIB, Gpu, Host
-from launcher.memory import SLACK_TOKENS, Demand, explicit_kv, gib, kv_bytes
+from launcher.planning import profiles
+from launcher.planning.memory import SLACK_TOKENS, Demand, explicit_kv, gib, kv_bytes
 from launcher.settings import Settings, variable
 
 # A card with less than half of the roomiest one's free memory is somebody else's.
