@@ -16,7 +16,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.envs import environment_variables
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 from vllm.utils.argparse_utils import FlexibleArgumentParser
-from launcher import flags
+from launcher.installation import flags
 from launcher.installation import Installation
 parser = make_arg_parser(FlexibleArgumentParser())
 real = {flag for action in parser._actions for flag in action.option_strings}

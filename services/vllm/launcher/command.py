@@ -11,7 +11,7 @@ from launcher import draining
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting
 from launcher.installation import Installation
-from launcher.plan import Plan
+from launcher.planning.plan import Plan
 from launcher.settings import Settings, foreign
 
 # vLLM drains for this much less than the limit: the notice and tearing processes down take a few seconds.

@@ -2,19 +2,21 @@
 
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from launcher import arguments, errors, flags, hardware, ports, shapes, support, variables, weights
 from launcher import checkpoint as checkpoints
-from launcher import plan as plans
+from launcher import errors, hardware, ports, weights
 from launcher.checkpoint import Checkpoint
 from launcher.command import Command, build, server_environment, with_caches
 from launcher.hardware import Hardware
-from launcher.installation import Installation
-from launcher.plan import Plan
+from launcher.installation import Installation, arguments, flags, variables
+from launcher.planning import plan as plans
+from launcher.planning import shapes, support
+from launcher.planning.plan import Plan
 from launcher.settings import Settings
 
 _DISK_RESERVE_BYTES = 64 * hardware.MIB
@@ -150,9 +152,9 @@ def require_cache(settings: Settings) -> None:
     folder = Path(settings.cache_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".launcher-probe"
-        probe.touch()
-        probe.unlink()
+        # Nameless, since engines that share the folder may look at the same time.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise errors.BadSetting(
             "ENGINE_CACHE_DIR", f"{folder} cannot be written to ({error.strerror}); mount a volume that this user owns"

@@ -11,17 +11,17 @@ from launcher.command import Command
 from launcher.draining import Notice
 from launcher.errors import LauncherError
 from launcher.installation import Installation
-from launcher.plan import Plan
+from launcher.planning.plan import Plan
 from launcher.preflight import Prepared
 from launcher.settings import Settings
 from launcher.supervision import backoff, ending, last_words
 from launcher.supervision.backoff import End, History
 from launcher.supervision.board import Board, Progress
 from launcher.supervision.census import describe_memory, oom_kills
+from launcher.supervision.driver import card_states
 from launcher.supervision.engine import Unit
 from launcher.supervision.fleet import Fleet, Limits, Watches
 from launcher.supervision.inbox import STOP_SIGNALS, Inbox
-from launcher.supervision.nvml import card_states
 from launcher.supervision.outcome import Kind, Outcome
 from launcher.supervision.stages import Stage
 from launcher.supervision.status import StatusServer

@@ -209,6 +209,8 @@ class Settings(BaseModel):
         Raises BadSetting if that is no port, or another's.
         """
         if index == 0:
+            if self.port == self.status_port:
+                raise BadSetting("ENGINE_STATUS_PORT", f"{self.port} is ENGINE_PORT too; choose another")
             return self.port
         if not self.status_port:
             raise BadSetting("ENGINE_STATUS_PORT", "several engines take the ports after it, so it cannot be 0")

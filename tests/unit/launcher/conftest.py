@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher import shapes
 from launcher.checkpoint import Checkpoint
 from launcher.hardware import GIB, Hardware, Host, record
 from launcher.installation import Installation
-from launcher.plan import Plan
+from launcher.planning import shapes
+from launcher.planning.plan import Plan
 
 MACHINES = Path(__file__).resolve().parents[2] / "hardware"
 CONFIG = {

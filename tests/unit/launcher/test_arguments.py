@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launcher import arguments
 from launcher.errors import BadSetting
+from launcher.installation import arguments
 
 WORDS = ("/some/model", "--stream-interval", "2")
 Answer = Callable[..., None]

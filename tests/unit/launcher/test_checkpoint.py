@@ -1,6 +1,7 @@
 """Every fault that a checkpoint can have, each made from the demo model; and what is tolerated, with a word."""
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from tests.fakes import checkpoints
 from tests.fakes.checkpoints import EMBEDDING, FAULTS, WEIGHTS, change, copy_demo, drop, quantized, read_weights, write
 
 from .conftest import TENSOR_BYTES
+
+
+def _file(header: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header
 
 
 @pytest.fixture
@@ -49,6 +54,31 @@ def test_a_fault_is_named_with_its_cure(demo: Path, name: str) -> None:
     assert fault.fault in caught.value.fault
     assert fault.cure in caught.value.cure
     assert "\n" not in str(caught.value)
+
+
+# What stands in a file must end in a refusal, never in a traceback or in a search without end.
+HOSTILE = {
+    "a header of nested lists": write(WEIGHTS, _file(b"[" * 200_000)),
+    "a header of nested objects": write(WEIGHTS, _file(b'{"a":' * 200_000)),
+    "an infinite shape": write(WEIGHTS, _file(b'{"a": {"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}}')),
+    "an infinite offset": write(WEIGHTS, _file(b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1e999]}}')),
+    "a head that is a text": change("config.json", head_dim="128"),
+    "heads below zero": change("config.json", num_key_value_heads=-2),
+    "a list for the number of heads": change("config.json", num_key_value_heads=[2]),
+    "more layers than can be counted": change("config.json", num_hidden_layers=10**12),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_numbers_are_refused(demo: Path, name: str) -> None:
+    HOSTILE[name](demo)
+    with pytest.raises(BrokenCheckpoint):
+        checkpoint.inspect(demo)
+
+
+def test_odd_lists_of_a_tokenizer_are_passed_over(demo: Path) -> None:
+    change("tokenizer.json", added_tokens=5)(demo)
+    assert checkpoint.inspect(demo).has_chat_template
 
 
 def test_no_folder(tmp_path: Path) -> None:

@@ -219,6 +219,8 @@ def test_every_engine_needs_a_port(taken: int) -> None:
         preflight.require_port(Settings(status_port=0), 1)
     with pytest.raises(errors.BadSetting, match="ENGINE_STATUS_PORT: engine 11 would get port 8000"):
         preflight.require_port(Settings(status_port=7990), 10)
+    with pytest.raises(errors.BadSetting, match="ENGINE_STATUS_PORT: 8000 is ENGINE_PORT too"):
+        preflight.require_port(Settings(status_port=8000))
 
 
 def test_an_architecture_that_this_vllm_lacks(prepared: Callable[[str, str], None], model: Path) -> None:

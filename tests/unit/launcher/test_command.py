@@ -12,7 +12,7 @@ from launcher.command import Command, build, server_environment, with_caches
 from launcher.errors import BadSetting
 from launcher.hardware import Hardware
 from launcher.installation import Installation, read_flags
-from launcher.plan import make
+from launcher.planning.plan import make
 from launcher.settings import Settings
 
 from .conftest import with_cards

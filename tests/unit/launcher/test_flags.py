@@ -4,9 +4,8 @@ import shlex
 from collections.abc import Callable
 
 import pytest
-from launcher import flags
 from launcher.errors import BadSetting
-from launcher.installation import Installation
+from launcher.installation import Installation, flags
 
 Install = Callable[[str], Installation]
 
@@ -37,6 +36,9 @@ def test_flags_of_the_installed_vllm_pass(installation: Install, words: str) -> 
         ("-tp 2", "ENGINE_TENSOR_PARALLEL"),
         ("--data-parallel-size=2", "ENGINE_REPLICAS"),
         ("--api-server-count 4", "ENGINE_API_SERVERS"),
+        ("-asc 4", "ENGINE_API_SERVERS"),
+        ("--grpc", "speak HTTP"),
+        ("--ssl-keyfile k --ssl-certfile c", "plain HTTP"),
         ("--kv-cache-dtype fp8", "ENGINE_KV_CACHE_DTYPE"),
         ("--load-format dummy", "random numbers"),
         ("--load_format=dummy", "random numbers"),

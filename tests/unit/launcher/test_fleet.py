@@ -343,6 +343,26 @@ def test_errors_that_ecc_could_not_correct_end_all(start: Start, driver: Path, t
     assert "2 memory errors of card GPU-77ab12ef" in supervised.finish()
 
 
+def test_a_card_that_tells_no_events_is_watched_for_memory_errors(start: Start, driver: Path, tmp_path: Path) -> None:
+    file = tmp_path / "card"
+    silent = {**nvml.H200, "error.nvmlDeviceGetSupportedEventTypes": "3"}
+    nvml.describe(file, silent)
+    supervised = start("obedient", cards=True, environment=nvml.environment(driver, file))
+    supervised.until("only its memory errors are watched")
+    nvml.describe(file, {**silent, "0.ecc.uncorrected.volatile": "1"})
+    assert "1 memory errors of card GPU-77ab12ef" in supervised.finish()
+
+
+def test_a_lost_card_ends_all(start: Start, driver: Path, tmp_path: Path) -> None:
+    file = tmp_path / "card"
+    nvml.describe(file, nvml.H200)
+    supervised = start("obedient", cards=True, environment=nvml.environment(driver, file))
+    supervised.until_healthy()
+    # Only what is asked of the card itself fails when it has fallen off the bus.
+    nvml.describe(file, {**nvml.H200, "0.error.nvmlDeviceGetTotalEccErrors": "15"})
+    assert "the driver has lost the card" in supervised.finish()
+
+
 def test_without_a_driver_the_card_is_not_watched(start: Start, tmp_path: Path) -> None:
     supervised = start("obedient", cards=True, environment={"LD_LIBRARY_PATH": str(tmp_path)})
     supervised.until("the card is not watched")

@@ -47,6 +47,24 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
     assert "hf_abcdefgh" not in text
 
 
+def test_passwords_in_addresses_are_secret() -> None:
+    environment = {
+        "HTTPS_PROXY": "http://us:pr0xypass@proxy:3128",
+        "SSH_PRIVATE_KEY": "0123456789",
+        "HF_ENDPOINT": "x://y:80/",
+    }
+    assert last_words.find_secrets(environment, ["--x=https://a:longpass@h/"]) == [
+        "0123456789",
+        "pr0xypass",
+        "longpass",
+    ]
+
+
+def test_a_command_line_that_is_no_utf8_is_written(tmp_path: Path) -> None:
+    assert last_words.write(tmp_path, {**WORDS, "commands": [os.fsdecode(b"vllm --x \xff")]}, [])
+    assert (last_words.newest(tmp_path) or {})["exit_code"] == 8
+
+
 def test_a_damaged_file_hides_no_older_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     last_words.write(tmp_path, WORDS, [])
     (tmp_path / "last-words" / "99999999-000000-000000.json").write_text("{")

@@ -7,7 +7,7 @@ import pytest
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import GIB, Hardware
-from launcher.plan import make
+from launcher.planning.plan import make
 from launcher.settings import Settings
 
 from .conftest import assert_it_fits, with_cards

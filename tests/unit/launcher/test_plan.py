@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from launcher import checkpoint as checkpoints
-from launcher import shapes
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import GIB, MIB, Hardware, Process
 from launcher.installation import Installation
-from launcher.plan import make
+from launcher.planning import shapes
+from launcher.planning.plan import make
 from launcher.settings import Settings
 
 from .conftest import MACHINES, assert_it_fits, published, with_cards
@@ -177,6 +177,32 @@ def test_an_explicit_kv_cache_is_taken(machine: Machine, ernie: Checkpoint) -> N
     assert make(Settings(kv_cache_gb=4.5), machine("a10"), ernie, "cuda").kv_cache_bytes == int(4.5 * GIB)
     with pytest.raises(InsufficientResources, match="ENGINE_KV_CACHE_GB"):
         make(Settings(kv_cache_gb=40), machine("a10"), ernie, "cuda")
+
+
+@pytest.mark.parametrize("replicas", [2, None])
+def test_a_kv_cache_that_is_asked_for_stays_in_the_budget(machine: Machine, ernie: Checkpoint, replicas: int) -> None:
+    settings = Settings(kv_cache_gb=20, vram_gb=30, replicas=replicas)
+    if replicas:
+        with pytest.raises(InsufficientResources, match=r"ENGINE_KV_CACHE_GB .*ENGINE_VRAM_GB allows 30\.0 GiB"):
+            make(settings, machine("h200"), ernie, "cuda")
+        return
+    plan = make(settings, machine("h200"), ernie, "cuda")
+    assert (plan.engines, plan.kv_cache_bytes) == (1, 20 * GIB)
+    assert (plan.gpu_bytes or 0) <= 30 * GIB
+
+
+def test_streams_that_do_not_fit_are_named(machine: Machine, ernie: Checkpoint) -> None:
+    with pytest.raises(InsufficientResources, match="lower ENGINE_MAX_SEQUENCES"):
+        make(Settings(max_sequences=65536), machine("t4"), ernie, "cuda")
+
+
+@pytest.mark.parametrize(("name", "device"), [("a10", "cuda"), ("none", "cpu")])
+def test_a_context_beyond_the_models_is_refused(machine: Machine, ernie: Checkpoint, name: str, device: str) -> None:
+    known = replace(ernie, longest_context_tokens=131072)
+    with pytest.raises(BadSetting, match="ENGINE_MAX_MODEL_LEN: 131073, but the model goes to 131072"):
+        make(Settings(max_model_len=131073), machine(name), known, device)
+    stretched = Settings(max_model_len=131073, extra_args=("--hf-overrides", "{}"))
+    assert make(stretched, machine("a10"), known, "cuda").context_tokens == 131073
 
 
 def test_ernie_on_a_small_cpu(machine: Machine, ernie: Checkpoint) -> None:

@@ -8,7 +8,7 @@ import pytest
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting
 from launcher.hardware import Hardware
-from launcher.plan import Plan, make
+from launcher.planning.plan import Plan, make
 from launcher.settings import Settings
 
 Machine = Callable[[str], Hardware]

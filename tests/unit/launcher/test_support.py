@@ -8,9 +8,9 @@ from launcher.checkpoint import Checkpoint
 from launcher.errors import UnsupportedHardware
 from launcher.hardware import Hardware
 from launcher.installation import Installation
-from launcher.plan import make
+from launcher.planning.plan import make
+from launcher.planning.support import choose_device
 from launcher.settings import Settings
-from launcher.support import choose_device
 
 from .conftest import with_cards
 

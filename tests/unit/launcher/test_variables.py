@@ -1,8 +1,8 @@
 """VLLM_* in the environment: what is told, what is refused, what is none of anybody's business."""
 
 import pytest
-from launcher import variables
 from launcher.errors import BadSetting
+from launcher.installation import variables
 
 KNOWN = frozenset({"VLLM_LOGGING_LEVEL", "VLLM_CPU_KVCACHE_SPACE", "VLLM_PORT"})
 

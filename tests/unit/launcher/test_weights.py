@@ -72,6 +72,13 @@ def test_a_download_that_was_broken_off_does_not_count(tmp_path: Path) -> None:
     assert weights.locate(Settings(), environment) == snapshot
 
 
+def test_two_engines_may_fill_one_cache_at_the_same_time(tmp_path: Path) -> None:
+    snapshot = _cached(tmp_path)
+    with cache.unfinished(snapshot), cache.unfinished(snapshot):
+        pass
+    assert weights.locate(Settings(), {"HF_HUB_CACHE": str(tmp_path)}) == snapshot
+
+
 def test_when_a_hub_may_be_asked(tmp_path: Path) -> None:
     assert weights.may_ask_hub(Settings(), {})
     assert not weights.may_ask_hub(Settings(offline=True), {})

@@ -18,7 +18,8 @@ class Checkpoint:
     """A sound checkpoint: sizes in bytes, context in tokens.
 
     `weight_bytes` is what the weights take in the model's own `dtype`, whatever type the files have; `warnings` are
-    oddities that vLLM tolerates, a line each.
+    oddities that vLLM tolerates, a line each. `longest_context_tokens` is the most that may be asked for, 0 if
+    that is not known.
     """
 
     folder: Path
@@ -33,6 +34,7 @@ class Checkpoint:
     attention_heads: int = field(default=1, kw_only=True)
     kv_heads: int = field(default=1, kw_only=True)
     experts: int = field(default=0, kw_only=True)
+    longest_context_tokens: int = field(default=0, kw_only=True)
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
@@ -83,6 +85,7 @@ def _inspect(folder: Path) -> Checkpoint:
         attention_heads=config["num_attention_heads"],
         kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
         experts=configs.experts(config),
+        longest_context_tokens=configs.longest_context(config),
         warnings=tuple(warnings),
     )
 

@@ -14,6 +14,9 @@ _OLD_ARCHITECTURES = {
     "Ernie4_5_MoEForCausalLM": "Ernie4_5_MoeForCausalLM",
 }
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings")
+# May be absent or null; what is there counts in the plan.
+_OPTIONAL_SHAPE = ("head_dim", "num_key_value_heads")
+_MOST_STRETCHED = 1024
 _MOE_KEYS = ("moe_num_experts", "num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -27,10 +30,23 @@ def read(folder: Path) -> dict[str, Any]:
         )
     config = read_object(folder / "config.json")
     _check_architecture(config)
-    wrong = [key for key in _SHAPE if not isinstance(config.get(key), int) or config[key] < 1]
+    keys = (*_SHAPE, *(key for key in _OPTIONAL_SHAPE if config.get(key) is not None))
+    wrong = [key for key in keys if not isinstance(config.get(key), int) or config[key] < 1]
     if wrong:
         raise BrokenCheckpoint(f"config.json lacks a positive {', '.join(wrong)}", FETCH_AGAIN)
     return config
+
+
+def longest_context(config: Mapping[str, Any]) -> int:
+    """What vLLM lets a context have at most, or more: the model's own length, times a factor that stretches positions.
+
+    vllm/config/model.py, _get_and_verify_max_len, which leaves the factor out for some kinds of stretching.
+    """
+    named = config.get("model_max_length")
+    own: int = max(config["max_position_embeddings"], named if isinstance(named, int) else 0)
+    stretching = config.get("rope_parameters") or config.get("rope_scaling")
+    factor = stretching.get("factor") if isinstance(stretching, dict) else None
+    return int(own * factor) if isinstance(factor, int | float) and 1 < factor <= _MOST_STRETCHED else own
 
 
 def dtype(config: Mapping[str, Any]) -> str:

@@ -72,7 +72,7 @@ def _parse(header: bytes) -> dict[str, Tensor]:
         tensors = {}
         for name, entry in rows:
             tensors[name], end = _tensor(name, entry, end)
-    except (ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, AttributeError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
         raise UnsoundError("has a damaged header") from error
     return tensors
 

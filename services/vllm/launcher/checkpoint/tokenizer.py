@@ -44,7 +44,8 @@ def read(folder: Path) -> Tokenizer:
     if "tokenizer.json" in present:
         content = read_object(folder / "tokenizer.json")
         vocabulary = _vocabulary(folder / "tokenizer.json", content)
-        added |= {row["content"]: row["id"] for row in content.get("added_tokens") or [] if _is_token(row)}
+        rows = content.get("added_tokens")
+        added |= {row["content"]: row["id"] for row in (rows if isinstance(rows, list) else ()) if _is_token(row)}
     elif "tokenizer.model" in present:
         _check_model(folder / "tokenizer.model")
     added |= {text: number for text, number in more.items() if isinstance(number, int)}
@@ -72,7 +73,9 @@ def _vocabulary(path: Path, content: Mapping[str, Any]) -> dict[str, int]:
         raise BrokenCheckpoint(f"{path} is of the kind BPE and has no merges", FETCH_AGAIN)
     if isinstance(tokens, dict):
         return {text: number for text, number in tokens.items() if isinstance(number, int)}
-    return {row[0]: number for number, row in enumerate(tokens) if isinstance(row, list) and row}
+    return {
+        row[0]: number for number, row in enumerate(tokens) if isinstance(row, list) and row and isinstance(row[0], str)
+    }
 
 
 def _check_model(path: Path) -> None:

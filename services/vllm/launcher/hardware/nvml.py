@@ -50,6 +50,20 @@ def session(nvml: Any) -> Iterator[None]:
         nvml.nvmlShutdown()
 
 
+def told(nvml: Any, ask: Callable[[], T], otherwise: T) -> T:
+    """The answer, or another value where this card or driver does not have it; a lost card stays an error."""
+    try:
+        return ask()
+    except (
+        nvml.NVMLError_NotSupported,
+        nvml.NVMLError_NoPermission,
+        nvml.NVMLError_FunctionNotFound,
+        nvml.NVMLError_NotFound,
+        nvml.NVMLError_InvalidArgument,
+    ):
+        return otherwise
+
+
 def read(host: Host, root: Path = Path("/")) -> tuple[tuple[Gpu, ...], str]:
     """All cards, MIG slices in the place of a card that is divided; and why none could be read, if that is a fault."""
     nvml = bindings()
@@ -82,8 +96,8 @@ def visible(gpus: tuple[Gpu, ...], selection: str | None) -> tuple[Gpu, ...]:
 
 def _card(nvml: Any, index: int, host: Host) -> tuple[Gpu, ...]:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    total, free = _told(nvml, partial(_memory, nvml, handle), (0, 0))
-    version = _told(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2, 0)
+    total, free = told(nvml, partial(_memory, nvml, handle), (0, 0))
+    version = told(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2, 0)
     card = Gpu(
         index=index,
         uuid=nvml.nvmlDeviceGetUUID(handle),
@@ -93,8 +107,8 @@ def _card(nvml: Any, index: int, host: Host) -> tuple[Gpu, ...]:
         memory_free_bytes=free if total else host.memory_available_bytes,
         driver_version=nvml.nvmlSystemGetDriverVersion(),
         cuda_version=(version // _MAJOR, version % _MAJOR // _MINOR) if version else None,
-        processes=_told(nvml, partial(_processes, nvml, handle), ()),
-        ecc=_told(nvml, lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]), None),
+        processes=told(nvml, partial(_processes, nvml, handle), ()),
+        ecc=told(nvml, lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]), None),
         unified_memory=not total,
     )
     return tuple(_slices(nvml, handle, card)) or (card,)
@@ -102,10 +116,10 @@ def _card(nvml: Any, index: int, host: Host) -> tuple[Gpu, ...]:
 
 def _slices(nvml: Any, handle: Any, card: Gpu) -> Iterator[Gpu]:
     """The MIG slices of a card that is divided; a slice computes as its card does, in memory of its own."""
-    if not _told(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0):
+    if not told(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0):
         return
-    for number in range(_told(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)):
-        piece = _told(nvml, partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number), None)
+    for number in range(told(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)):
+        piece = told(nvml, partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number), None)
         if piece is None:
             continue
         total, free = _memory(nvml, piece)
@@ -115,7 +129,7 @@ def _slices(nvml: Any, handle: Any, card: Gpu) -> Iterator[Gpu]:
             name=f"{card.name} (MIG)",
             memory_total_bytes=total,
             memory_free_bytes=free,
-            processes=_told(nvml, partial(_processes, nvml, piece), ()),
+            processes=told(nvml, partial(_processes, nvml, piece), ()),
             mig=True,
         )
 
@@ -128,17 +142,3 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
 def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
     rows = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     return tuple(Process(int(row.pid), None if row.usedGpuMemory is None else int(row.usedGpuMemory)) for row in rows)
-
-
-def _told(nvml: Any, ask: Callable[[], T], otherwise: T) -> T:
-    """The answer, or another value where this card or driver does not have it; a lost card stays an error."""
-    try:
-        return ask()
-    except (
-        nvml.NVMLError_NotSupported,
-        nvml.NVMLError_NoPermission,
-        nvml.NVMLError_FunctionNotFound,
-        nvml.NVMLError_NotFound,
-        nvml.NVMLError_InvalidArgument,
-    ):
-        return otherwise

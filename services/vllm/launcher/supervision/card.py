@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from launcher.errors import CardFault
-from launcher.supervision import xids
-from launcher.supervision.nvml import Event, Nvml, NvmlError
+from launcher.hardware.nvml import bindings, session
+from launcher.supervision import driver, xids
+from launcher.supervision.driver import Event
 
 _WAIT_MILLISECONDS = 1_000
-# NVML's "GPU is lost".
-_LOST = 15
 _KEPT = 20
 
 log = logging.getLogger(__name__)
@@ -43,24 +42,29 @@ class CardWatch:
         return list(self._noted)
 
     def _run(self) -> None:
+        nvml = bindings()
+        if nvml is None:
+            log.warning("the card is not watched: there is no pynvml")
+            return
         try:
-            with Nvml() as nvml:
+            with session(nvml):
                 self._watch(nvml)
-        except NvmlError as error:
-            if error.code == _LOST:
-                self._on_fault(CardFault(f"the driver has lost the card ({error}); {xids.meaning(79).cure}"))
-            else:
-                log.warning("the card is not watched: %s", error)
+        except nvml.NVMLError_GpuIsLost as error:
+            self._on_fault(CardFault(f"the driver has lost the card ({error}); {xids.meaning(79).cure}"))
+        except nvml.NVMLError as error:
+            log.warning("the card is not watched: %s", error)
 
-    def _watch(self, nvml: Nvml) -> None:
-        devices = choose(nvml.devices(), self._names)
-        errors = {uuid: nvml.uncorrected_errors(handle) for uuid, handle in devices.items()}
-        events = nvml.subscribe(devices)
+    def _watch(self, nvml: Any) -> None:
+        devices = choose(driver.devices(nvml), self._names)
+        errors = {uuid: driver.uncorrected_errors(nvml, handle) for uuid, handle in devices.items()}
+        events = driver.subscribe(nvml, devices.values())
+        if events is None:
+            log.warning("the driver reports no events of this card: only its memory errors are watched")
         while not self._closed.is_set():
-            event = nvml.wait(events, _WAIT_MILLISECONDS)
+            event = self._wait(nvml, events)
             fault = self._judge(event) if event is not None and event.uuid in devices else None
             for uuid, handle in devices.items():
-                before, now = errors[uuid], nvml.uncorrected_errors(handle)
+                before, now = errors[uuid], driver.uncorrected_errors(nvml, handle)
                 if fault is None and before is not None and now is not None and now > before:
                     fault = CardFault(
                         f"{now - before} memory errors of card {uuid} could not be corrected; {xids.meaning(48).cure}"
@@ -68,6 +72,12 @@ class CardWatch:
             if fault is not None:
                 self._on_fault(fault)
                 return
+
+    def _wait(self, nvml: Any, events: Any) -> Event | None:
+        if events is not None:
+            return driver.wait(nvml, events, _WAIT_MILLISECONDS)
+        self._closed.wait(_WAIT_MILLISECONDS / 1000)
+        return None
 
     def _judge(self, event: Event) -> CardFault | None:
         known = xids.meaning(event.xid)

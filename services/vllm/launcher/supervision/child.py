@@ -20,6 +20,8 @@ from launcher.supervision import guard
 # Helpers of an ended server (its shared-memory tracker) clean up on their own within this time.
 _STRAGGLERS_SECONDS = 2.0
 _STEP_SECONDS = 0.05
+# A process that waits for a lost card inside the driver does not even end when it is killed.
+_KILL_SECONDS = 10.0
 # A core file of this size is refused even where the kernel hands cores to a program, which 0 would not stop.
 _NO_CORE = 1
 
@@ -73,9 +75,13 @@ class Child:
             time.sleep(_STEP_SECONDS)
 
     def kill(self) -> int:
-        """Kill the whole group and return the leader's status."""
+        """Kill the whole group and return the leader's status; it is given up if it does not end within 10 s."""
         guard.signal_group(self.group, signal.SIGKILL)
-        return self._process.wait()
+        try:
+            return self._process.wait(_KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.error("process %d does not end although it was killed: the driver holds it", self.group)  # noqa: TRY400
+            return -signal.SIGKILL
 
     def end_group(self) -> None:
         """Make sure that nothing of the group is left."""

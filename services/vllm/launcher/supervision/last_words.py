@@ -13,7 +13,9 @@ from typing import Any
 
 FOLDER = "last-words"
 _KEPT_FILES = 5
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+# As in HTTPS_PROXY=http://user:password@proxy:3128.
+_PASSWORD_IN_URL = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
 _SECRET_FLAG = re.compile(r"^--(?:api-key|hf-token|.*password|.*secret)$")
 # Shorter values are too common to be replaced everywhere.
 _SHORTEST_SECRET = 6
@@ -44,8 +46,9 @@ def hide_secrets(value: Any, secrets: Iterable[str]) -> Any:
 
 
 def find_secrets(environment: Mapping[str, str], argv: Sequence[str]) -> list[str]:
-    """Texts that must not be written: values of variables and flags whose name says so, the longest first."""
+    """Texts that must not be written, the longest first: what a name says is one, and passwords in addresses."""
     found = {text for name, text in environment.items() if _SECRET_NAME.search(name)}
+    found |= {password for text in (*environment.values(), *argv) for password in _PASSWORD_IN_URL.findall(text)}
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
         flag, _, value = word.partition("=")
         if _SECRET_FLAG.match(flag):
@@ -62,7 +65,8 @@ def write(folder: Path, words: Mapping[str, Any], secrets: Iterable[str]) -> Pat
     try:
         place.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
-        fresh.write_text(text, encoding="utf-8")
+        # A command line may hold bytes that are no UTF-8.
+        fresh.write_text(text, encoding="utf-8", errors="backslashreplace")
         fresh.replace(path)
         for old in _files(folder)[:-_KEPT_FILES]:
             old.unlink(missing_ok=True)

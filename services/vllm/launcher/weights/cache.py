@@ -32,7 +32,8 @@ def unfinished(folder: Path) -> Iterator[None]:
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
     yield
-    mark.unlink()
+    # Another engine may have filled the same cache meanwhile, and was first to say so.
+    mark.unlink(missing_ok=True)
 
 
 def _mark(folder: Path) -> Path:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from launcher import profiles
 from launcher.errors import InsufficientResources
 from launcher.hardware import GIB, MIB
+from launcher.planning import profiles
 from launcher.settings import Settings
 
 # A block that vLLM keeps for itself and the rounding to whole blocks: 128 tokens a block on CPUs.

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from launcher import budget as budgets
-from launcher import placement, profiles, quantization, support
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import MIB, Gpu, Hardware, Host
-from launcher.memory import Demand, explicit_kv, fit_context, gib, kv_bytes, parts
-from launcher.quantization import Quantized
+from launcher.planning import budget as budgets
+from launcher.planning import placement, profiles, quantization, support
+from launcher.planning.memory import Demand, explicit_kv, fit_context, gib, kv_bytes, parts
+from launcher.planning.quantization import Quantized
 from launcher.settings import Settings
 
 FrontEnd = Literal["python", "rust"]
@@ -54,6 +54,7 @@ def make(settings: Settings, hardware: Hardware, checkpoint: Checkpoint, device:
             f"the shared memory (/dev/shm) has {hardware.host.shared_memory_bytes // MIB} MiB and vLLM needs"
             f" {profiles.LOWEST_SHARED_MEMORY_BYTES // MIB}; set shm_size: 256m for the container"
         )
+    _check_context(settings, checkpoint)
     if device == "cuda":
         return _for_gpu(settings, hardware, checkpoint)
     return _for_cpu(settings, hardware.host, checkpoint)
@@ -259,6 +260,13 @@ def _front_end_reasons(settings: Settings, api_servers: int) -> tuple[str, ...]:
         return ("rust front end: ENGINE_FRONT_END; it lacks parts of the API (docs/facts.md)",)
     processes = f"{api_servers} processes" if api_servers > 1 else "1 process"
     return (f"python front end, {processes} an engine: the gateway's contract does not hold on the rust one yet",)
+
+
+def _check_context(settings: Settings, checkpoint: Checkpoint) -> None:
+    longest = checkpoint.longest_context_tokens
+    is_stretched = any(word.startswith("--hf-overrides") for word in settings.extra_args)
+    if longest and not is_stretched and (settings.max_model_len or 0) > longest:
+        raise BadSetting("ENGINE_MAX_MODEL_LEN", f"{settings.max_model_len}, but the model goes to {longest}; lower it")
 
 
 def _dtype(settings: Settings, of_profile: str) -> str:

@@ -27,4 +27,5 @@ def known(model: str) -> Checkpoint | None:
         attention_heads=shape["num_attention_heads"],
         kv_heads=shape["num_key_value_heads"],
         experts=experts,
+        longest_context_tokens=shape["max_position_embeddings"],
     )

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from launcher import profiles
 from launcher.errors import InsufficientResources
 from launcher.hardware import GIB
-from launcher.memory import Demand, explicit_kv, gib
-from launcher.placement import Placement
-from launcher.profiles import GpuProfile
+from launcher.planning import profiles
+from launcher.planning.memory import Demand, explicit_kv, gib
+from launcher.planning.placement import Placement
+from launcher.planning.profiles import GpuProfile
 from launcher.settings import Settings
 
 
@@ -31,6 +31,12 @@ def divide(settings: Settings, profile: GpuProfile, placed: Placement, demand: D
             f" ({origin}); raise ENGINE_VRAM_GB, lower ENGINE_REPLICAS, or stop what else uses the card"
         )
     kv_cache = explicit_kv(settings) or min(share - fixed, demand.context(cards) * demand.sequences)
+    if settings.vram_gb is not None and placed.sharing * (fixed + kv_cache) > card_bytes:
+        raise InsufficientResources(
+            f"ENGINE_KV_CACHE_GB asks for {gib(kv_cache)}, and with weights and working memory that is"
+            f" {gib(fixed + kv_cache)} for each of {placed.sharing} on a card, but ENGINE_VRAM_GB allows"
+            f" {gib(card_bytes)} in all; lower the one, raise the other, or lower ENGINE_REPLICAS"
+        )
     if placed.sharing * (fixed + kv_cache) > placed.free_bytes:
         engines = f" for each of {placed.sharing} engines" if placed.sharing > 1 else ""
         raise InsufficientResources(

@@ -1,9 +1,9 @@
 """Whether the installed vLLM can run on this machine at all."""
 
-from launcher import profiles
 from launcher.errors import UnsupportedHardware
 from launcher.hardware import Gpu, Hardware, Host
 from launcher.installation import Installation
+from launcher.planning import profiles
 from launcher.settings import Settings
 
 _CPU_IMAGE = "use the CPU image (docker-compose.cpu.yml)"

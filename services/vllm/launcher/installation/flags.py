@@ -26,6 +26,7 @@ _OWNED = {
     "--data-parallel-size": "ENGINE_REPLICAS",
     "-dp": "ENGINE_REPLICAS",
     "--api-server-count": "ENGINE_API_SERVERS",
+    "-asc": "ENGINE_API_SERVERS",
     "--enforce-eager": "ENGINE_EAGER=on",
     "--no-enforce-eager": "ENGINE_EAGER=off",
     "--quantization": "ENGINE_QUANTIZATION",
@@ -54,7 +55,10 @@ _MISLEADING = {
     "--trust-remote-code": "ERNIE needs none with this transformers, and it would run the repository's code",
     "--disable-log-requests": "not logging requests is the default; leave it out",
     "--uds": "gateway and health check speak TCP; use ENGINE_HOST and ENGINE_PORT",
+    "--ssl-keyfile": "gateway and health check speak plain HTTP; TLS is nginx's",
+    "--ssl-certfile": "gateway and health check speak plain HTTP; TLS is nginx's",
     "--root-path": "the gateway asks for /v1; set the path in nginx",
+    "--grpc": "gateway and health check speak HTTP, which it replaces; leave it out",
     "--headless": "a server without HTTP answers nobody; ENGINE_REPLICAS says how many engines there are",
 }
 # Flags that are sound and values that are not, as circulating recipes give them.

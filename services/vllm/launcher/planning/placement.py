@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from launcher import profiles
 from launcher.errors import BadSetting, InsufficientResources
 from launcher.hardware import GIB, Gpu, Host
-from launcher.memory import SLACK_TOKENS, Demand, explicit_kv, gib, kv_bytes
+from launcher.planning import profiles
+from launcher.planning.memory import SLACK_TOKENS, Demand, explicit_kv, gib, kv_bytes
 from launcher.settings import Settings, variable
 
 # A card with less than half of the roomiest one's free memory is somebody else's.
@@ -108,7 +108,7 @@ def _too_small(settings: Settings, cards: tuple[Gpu, ...], demand: Demand, numbe
     origin, cure = f"{profiles.HIGHEST_SHARE:.0%} of what is free", f"Stop what else uses them ({others(cards[0])})"
     if settings.vram_gb is not None:
         origin, cure = "ENGINE_VRAM_GB", "Raise that"
-    lower = [name for name in ("max_model_len", "kv_cache_gb") if getattr(settings, name)]
+    lower = [name for name in ("max_model_len", "kv_cache_gb", "max_sequences") if getattr(settings, name)]
     cure += "".join(f", lower {variable(name)}" for name in lower)
     return InsufficientResources(
         f"{number} x {cards[0].name} may give {limit}{each} ({origin}), and the model needs"
@@ -146,7 +146,8 @@ def _engines(settings: Settings, cards: tuple[Gpu, ...], host: Host, demand: Dem
     steps = profile.engines if profile else ()
     wanted = next((engines for from_cores, engines in reversed(steps) if cores >= from_cores), 1)
     limit = allowed(settings, min(card.memory_free_bytes for card in cards))
-    here = max(1, min(wanted, limit // (demand.fixed(together) + demand.context(together))))
+    each_kv = explicit_kv(settings) or demand.context(together)
+    here = max(1, min(wanted, limit // (demand.fixed(together) + each_kv)))
     number = min(here * groups, profiles.MOST_ENGINES)
     fitting = next(count for count in range(number, 0, -1) if count == 1 or _host_holds(settings, host, count))
     if fitting < number:

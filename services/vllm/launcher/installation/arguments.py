@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from launcher.errors import BadSetting
-from launcher.flags import VARIABLE
+from launcher.installation.flags import VARIABLE
 
 _LIMIT_SECONDS = 90
 _REFUSED = 2

@@ -1,0 +1,1 @@
+"""From hardware, checkpoint and settings to the numbers that engines start with."""
