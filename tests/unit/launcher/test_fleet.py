@@ -256,9 +256,9 @@ def test_several_engines_start_one_after_the_other_and_stop_together(start: Star
     supervised.until("all 3 engines serve after")
     supervised.process.send_signal(signal.SIGTERM)
     text = supervised.finish()
-    events = ["1: obedient ready", "1: healthy", "2: obedient ready", "2: healthy", "3: obedient ready", "3: healthy"]
-    places = [text.index(f"engine {event}") for event in events]
-    assert places == sorted(places)
+    # What an engine prints comes through a thread, and may come after what the launcher says of it.
+    for number in (1, 2):
+        assert text.index(f"engine {number}: healthy") < text.index(f"engine {number + 1}: obedient ready")
     assert text.count("notice is up") == 1
     for number in (1, 2, 3):
         assert text.index("notice is up") < text.index(f"engine {number}: child was asked to end")
