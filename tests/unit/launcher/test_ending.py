@@ -62,8 +62,8 @@ ENDED = Cause(Kind.ENDED, 0, 1)
         (
             outcome(
                 Cause(Kind.ENDED, 0, -9),
-                "(APIServer pid=7) WARNING 11-30 13:03:17 [system_utils.py:255] errors like `OSError: [Errno 24] Too many"
-                " open files`. Consider increasing with ulimit -n",
+                "(APIServer pid=7) WARNING 11-30 13:03:17 [system_utils.py:255] errors like `OSError: [Errno 24] Too"
+                " many open files`. Consider increasing with ulimit -n",
             ),
             errors.EngineEnded,
             ["by SIGKILL; see its log"],
