@@ -148,9 +148,10 @@ def test_a_short_limit_still_asks_before_it_kills(start: Start) -> None:
     assert "killed=False" in text
 
 
-def test_running_answers_are_completed_before_an_engine_is_asked_to_end(start: Start) -> None:
+@pytest.mark.parametrize("kind", ["finishing", "slow"])
+def test_running_answers_are_completed_before_an_engine_is_asked_to_end(start: Start, kind: str) -> None:
     # Several HTTP processes of vLLM end at once when they are asked, with what they were sending.
-    supervised = start("finishing", "obedient")
+    supervised = start(kind, "obedient")
     for number in (1, 2):
         supervised.until_healthy(number)
     supervised.process.send_signal(signal.SIGTERM)
