@@ -3,7 +3,7 @@
 Kinds: `obedient` answers /health and ends on SIGTERM; `stubborn` ignores SIGTERM; `silent` never answers;
 `exits` ends with code 3; `parent` is obedient and has a child of its own that ignores SIGTERM; `hangs` is obedient,
 says that a request runs, and answers none; `busy` answers none either, but its counters move; `finishing` is obedient
-and says that a request runs until its figures have been read three times.
+and says that a request runs until its figures have been read three times; `slow` tells its figures too late until then.
 It prints `ready` and the ids of its processes when it is.
 """
 
@@ -27,11 +27,13 @@ class Health(http.server.BaseHTTPRequestHandler):
 
     def has_work(self) -> bool:
         """Whether a request runs."""
-        if self.kind != "finishing":
+        if self.kind not in {"finishing", "slow"}:
             return self.kind in {"hangs", "busy"}
         type(self).looks_left -= 1
         if not self.looks_left:
             os.write(1, b"the last answer is complete\n")
+        if self.kind == "slow" and self.looks_left > 0:
+            time.sleep(1.5)
         return self.looks_left > 0
 
     def do_GET(self) -> None:
@@ -72,7 +74,7 @@ def main(kind: str, port: int) -> None:
     ids = [os.getpid()]
     if kind in {"stubborn", "grandchild"}:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if kind in {"obedient", "hangs", "busy", "finishing"}:
+    if kind in {"obedient", "hangs", "busy", "finishing", "slow"}:
         signal.signal(signal.SIGTERM, obey)
     if kind == "parent":
         ids.append(subprocess.Popen([sys.executable, __file__, "grandchild", "0"]).pid)

@@ -50,6 +50,24 @@ ENDED = Cause(Kind.ENDED, 0, 1)
             errors.EngineEnded,
             ["ValueError: the root"],
         ),
+        (
+            outcome(
+                ENDED,
+                "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
+                "  Value error, the model is too long [type=value_error, input_value=ArgsKwargs((), {}), input_type=X]",
+            ),
+            errors.EngineEnded,
+            ["code 1: Value error: the model is too long; see its log"],
+        ),
+        (
+            outcome(
+                Cause(Kind.ENDED, 0, -9),
+                "(APIServer pid=7) WARNING 11-30 13:03:17 [system_utils.py:255] errors like `OSError: [Errno 24] Too"
+                " many open files`. Consider increasing with ulimit -n",
+            ),
+            errors.EngineEnded,
+            ["by SIGKILL; see its log"],
+        ),
         (outcome(ENDED, notes=("Xid 31 on card",)), errors.EngineEnded, ["The driver had said: Xid 31"]),
     ],
 )

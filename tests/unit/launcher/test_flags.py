@@ -38,6 +38,8 @@ def test_flags_of_the_installed_vllm_pass(installation: Install, words: str) -> 
         ("--api-server-count 4", "ENGINE_API_SERVERS"),
         ("-asc 4", "ENGINE_API_SERVERS"),
         ("--grpc", "speak HTTP"),
+        ("--config /x.yaml", "unchecked"),
+        ("-pp 2", "ENGINE_TENSOR_PARALLEL"),
         ("--ssl-keyfile k --ssl-certfile c", "plain HTTP"),
         ("--kv-cache-dtype fp8", "ENGINE_KV_CACHE_DTYPE"),
         ("--load-format dummy", "random numbers"),

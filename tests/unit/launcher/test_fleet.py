@@ -148,9 +148,10 @@ def test_a_short_limit_still_asks_before_it_kills(start: Start) -> None:
     assert "killed=False" in text
 
 
-def test_running_answers_are_completed_before_an_engine_is_asked_to_end(start: Start) -> None:
+@pytest.mark.parametrize("kind", ["finishing", "slow"])
+def test_running_answers_are_completed_before_an_engine_is_asked_to_end(start: Start, kind: str) -> None:
     # Several HTTP processes of vLLM end at once when they are asked, with what they were sending.
-    supervised = start("finishing", "obedient")
+    supervised = start(kind, "obedient")
     for number in (1, 2):
         supervised.until_healthy(number)
     supervised.process.send_signal(signal.SIGTERM)
@@ -256,9 +257,9 @@ def test_several_engines_start_one_after_the_other_and_stop_together(start: Star
     supervised.until("all 3 engines serve after")
     supervised.process.send_signal(signal.SIGTERM)
     text = supervised.finish()
-    events = ["1: obedient ready", "1: healthy", "2: obedient ready", "2: healthy", "3: obedient ready", "3: healthy"]
-    places = [text.index(f"engine {event}") for event in events]
-    assert places == sorted(places)
+    # What an engine prints comes through a thread, and may come after what the launcher says of it.
+    for number in (1, 2):
+        assert text.index(f"engine {number}: healthy") < text.index(f"engine {number + 1}: obedient ready")
     assert text.count("notice is up") == 1
     for number in (1, 2, 3):
         assert text.index("notice is up") < text.index(f"engine {number}: child was asked to end")

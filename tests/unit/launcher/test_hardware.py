@@ -166,6 +166,30 @@ def test_a_driver_whose_library_is_not_here_is_named(tmp_path: Path) -> None:
     assert host.cores >= 1
 
 
+def _card_states(library: Path, file: Path, code: str = "driver.card_states()") -> str:
+    words = ("-c", f"from launcher.supervision import driver; print({code})")
+    environment = {**os.environ, "PYTHONPATH": str(SERVICE), **fake.environment(library, file)}
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=30, check=True
+    )
+    return done.stdout
+
+
+def test_the_state_of_a_card_is_told_as_far_as_it_tells_it(library: Path, tmp_path: Path) -> None:
+    fake.describe(tmp_path / "card", {**fake.H200, "0.error.nvmlDeviceGetPowerUsage": "15"})
+    told = _card_states(library, tmp_path / "card")
+    assert "'temperature': 31" in told
+    assert "'uncorrected_ecc_errors': 0" in told
+    assert "power_watts" not in told
+
+
+def test_a_driver_that_hangs_holds_up_no_end(library: Path, tmp_path: Path) -> None:
+    # Nobody writes to this pipe, so the library's first call does not return.
+    os.mkfifo(tmp_path / "card")
+    told = _card_states(library, tmp_path / "card", "driver.card_states(seconds=0.5)")
+    assert "gave no answer in 0.5 s" in told
+
+
 # Whatever machine the tests run on, no library is found there.
 _NO_LIBRARY = "import ctypes; ctypes.CDLL = lambda *_: (_ for _ in ()).throw(OSError('no such file'));"
 

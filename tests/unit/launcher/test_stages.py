@@ -1,6 +1,7 @@
 """vLLM's log, by the wordings of several of its versions, tells the stages of a start."""
 
 import logging
+import threading
 
 import pytest
 from launcher.supervision.board import Board
@@ -58,6 +59,29 @@ def test_a_start_goes_forward_only_and_each_stage_has_its_time(caplog: pytest.Lo
     assert list(engine.times()) == ["starting", "loading", "capturing"]
     messages = [record.message.rpartition(" took ")[0] for record in caplog.records]
     assert messages == ["engine 1: starting", "engine 1: loading", "engine 1: capturing"]
+
+
+def test_a_line_never_undoes_what_another_thread_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    [engine] = Board("demo").expect([("engine 1", 8000)])
+    engine.enter(Stage.LOADING)
+    ranks = Stage.rank.fget
+    assert ranks is not None
+    health = threading.Thread(target=engine.enter, args=(Stage.SERVING,))
+
+    asked = []
+
+    def rank(stage: Stage) -> int:
+        # The line is found to be news: right now the health check succeeds.
+        asked.append(stage)
+        if asked.count(Stage.LOADING) == 2 and health.ident is None:
+            health.start()
+            health.join(0.2)
+        return int(ranks(stage))
+
+    monkeypatch.setattr(Stage, "rank", property(rank))
+    engine.hear("Application startup complete.")
+    health.join()
+    assert engine.stage is Stage.SERVING
 
 
 def test_the_engine_that_is_furthest_behind_stands_for_all() -> None:

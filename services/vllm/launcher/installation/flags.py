@@ -58,6 +58,9 @@ _MISLEADING = {
     "--ssl-keyfile": "gateway and health check speak plain HTTP; TLS is nginx's",
     "--ssl-certfile": "gateway and health check speak plain HTTP; TLS is nginx's",
     "--root-path": "the gateway asks for /v1; set the path in nginx",
+    "--config": "what stands in the file would be unchecked; write its flags here",
+    "--pipeline-parallel-size": "an engine sees the cards of ENGINE_TENSOR_PARALLEL alone; use that",
+    "-pp": "an engine sees the cards of ENGINE_TENSOR_PARALLEL alone; use that",
     "--grpc": "gateway and health check speak HTTP, which it replaces; leave it out",
     "--headless": "a server without HTTP answers nobody; ENGINE_REPLICAS says how many engines there are",
 }

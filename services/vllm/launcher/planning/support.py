@@ -59,7 +59,7 @@ def driver_complaint(gpu: Gpu) -> str:
         return ""
     return (
         f"driver {gpu.driver_version} is older than {profiles.LOWEST_DRIVER}, which CUDA 13 needs; only data center"
-        " cards run it with the package cuda-compat (VLLM_ENABLE_CUDA_COMPATIBILITY=1)"
+        " cards run it with the package cuda-compat: set VLLM_ENABLE_CUDA_COMPATIBILITY=1"
     )
 
 

@@ -36,28 +36,41 @@ class Progress:
     def enter(self, stage: Stage, detail: str | None = None, share: float | None = None) -> None:
         """Go on to a stage, or tell more of the present one; `share` is 0 to 1. One line for a stage that ends."""
         with self._lock:
-            self._detail, self._share = detail, share
-            if stage is self._stage:
-                return
-            if stage is Stage.STARTING:
-                self._started_at = time.time()
-            left, now = self._stage, time.monotonic()
-            spent = now - self._clock
-            self._stage, self._since, self._clock = stage, time.time(), now
-            if Stage.STARTING.rank <= left.rank < Stage.SERVING.rank:
-                self._times[left] = self._times.get(left, 0.0) + spent
-            else:
-                return
-        if stage.rank <= Stage.SERVING.rank:
-            log.info("%s: %s took %.1f s", self._name, left, spent)
+            ended = self._move(stage, detail, share)
+        self._tell(ended)
 
     def hear(self, line: str) -> None:
         """Take from a line of the engine's log what it says about the start; a start never goes back."""
         sign = read_sign(line)
-        if sign is None or not Stage.STARTING.rank <= self._stage.rank < Stage.SERVING.rank:
+        if sign is None:
             return
-        if sign.stage.rank > self._stage.rank or (sign.stage is self._stage and sign.progress is not None):
-            self.enter(sign.stage, share=sign.progress)
+        with self._lock:
+            # Its health may be noted in this very moment, which the line must not undo.
+            starts = Stage.STARTING.rank <= self._stage.rank < Stage.SERVING.rank
+            is_more = sign.stage is self._stage and sign.progress is not None
+            is_news = starts and (sign.stage.rank > self._stage.rank or is_more)
+            ended = self._move(sign.stage, None, sign.progress) if is_news else None
+        self._tell(ended)
+
+    def _move(self, stage: Stage, detail: str | None, share: float | None) -> tuple[Stage, float] | None:
+        """With the lock held; return the stage of a start that this ends, and its seconds."""
+        self._detail, self._share = detail, share
+        if stage is self._stage:
+            return None
+        if stage is Stage.STARTING:
+            self._started_at = time.time()
+        left, now = self._stage, time.monotonic()
+        spent = now - self._clock
+        self._stage, self._since, self._clock = stage, time.time(), now
+        if not Stage.STARTING.rank <= left.rank < Stage.SERVING.rank:
+            return None
+        self._times[left] = self._times.get(left, 0.0) + spent
+        return (left, spent) if stage.rank <= Stage.SERVING.rank else None
+
+    def _tell(self, ended: tuple[Stage, float] | None) -> None:
+        """Without the lock: whoever asks for the state must not wait for who reads the log."""
+        if ended is not None:
+            log.info("%s: %s took %.1f s", self._name, *ended)
 
     def times(self) -> dict[str, float]:
         """Seconds of every stage of the start that is over."""

@@ -3,12 +3,17 @@
 `nvml` is that module, initialized; handles are NVML's own. All raise nvml.NVMLError.
 """
 
+import queue
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from launcher.hardware.nvml import bindings, session, told
+
+# A driver whose card is lost may keep its callers waiting for ever, and the launcher has to end.
+_STATES_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,17 @@ def uncorrected_errors(nvml: Any, handle: Any) -> int | None:
     return told(nvml, lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since)), None)
 
 
-def card_states() -> dict[str, Any]:
-    """State of every card by its UUID; what is in the way of knowing it instead, if something is."""
+def card_states(seconds: float = _STATES_SECONDS) -> dict[str, Any]:
+    """State of every card by its UUID, within so many seconds; what is in the way of knowing it, if something is."""
+    found: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=lambda: found.put(_states()), name="card states", daemon=True).start()
+    try:
+        return found.get(timeout=seconds)
+    except queue.Empty:
+        return {"error": f"the driver gave no answer in {seconds:g} s"}
+
+
+def _states() -> dict[str, Any]:
     nvml = bindings()
     if nvml is None:
         return {"error": "there is no pynvml"}

@@ -13,6 +13,10 @@ _CUDA_MEMORY = re.compile(r"CUDA out of memory|torch\.OutOfMemoryError|CUDA erro
 _CARD_TOO_FULL = re.compile(r"Free memory on device .*less than desired|No available memory for the cache blocks")
 # `(EngineCore pid=7) ERROR 01-31 12:00:00 [core.py:1] ValueError: text`, with or without what stands before.
 _ERROR = re.compile(r"\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (.+)")
+# pydantic writes what is wrong on a line of its own, after the name of the error.
+_VALUE_ERROR = re.compile(r"\b(Value error), (.+?)(?: \[type=|$)")
+# A warning may quote an error that has not happened.
+_NO_ERROR = re.compile(r"\b(?:DEBUG|INFO|WARNING) \d\d-\d\d ")
 # vLLM's parents report that a child failed; the child's own words say more.
 _ECHOES = re.compile(r"Engine core initialization failed|EngineDeadError|See root cause above|See stack trace|died")
 _LONGEST_QUOTE = 300
@@ -82,7 +86,8 @@ def engine_ended(name: str, status: int, seconds: float, lines: Sequence[str], o
 
 def _root_error(lines: Sequence[str]) -> str:
     """The last error of the log that is not the echo of another."""
-    found = [f"{match[1]}: {match[2]}" for line in lines if (match := _ERROR.search(line))]
+    told = [line for line in lines if not _NO_ERROR.search(line)]
+    found = [f"{match[1]}: {match[2]}" for line in told if (match := _ERROR.search(line) or _VALUE_ERROR.search(line))]
     own = [text for text in found if not _ECHOES.search(text)]
     return (own or found or [""])[-1][:_LONGEST_QUOTE]
 

@@ -14,7 +14,7 @@ from launcher.supervision.output import Outlet, Output
 from launcher.supervision.stages import Stage
 from launcher.supervision.stall import StallWatch, Target
 
-# Of its figures while it drains: one that is slow to tell has no time left to lose.
+# Longest wait for its figures while it drains.
 _READ_SECONDS = 1.0
 # What a stalled engine's processes get to write where they stand.
 _ABORT_SECONDS = 3.0
@@ -86,11 +86,11 @@ class Engine:
             self.progress.enter(Stage.STOPPING)
 
     def has_work(self) -> bool:
-        """Whether it says that requests are under way; one that says nothing counts as having none."""
+        """Whether requests are under way; one that is too busy to tell has some, one that has no figures none."""
         if self.poll() is not None:
             return False
         figures = read_figures((self.unit.host, self.unit.port), _READ_SECONDS)
-        return bool(figures) and not is_idle(figures)
+        return figures is None or (bool(figures) and not is_idle(figures))
 
     def ask_to_end(self) -> None:
         """SIGTERM to its first process."""

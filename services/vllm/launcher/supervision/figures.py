@@ -15,7 +15,7 @@ _BUSY = (b"num_requests_running", b"num_requests_waiting")
 def read_figures(address: tuple[str, int], seconds: float) -> dict[bytes, float] | None:
     """Each figure summed over its labels, empty where the engine tells none; None if it does not answer in time."""
     status, page = exchange(address, "GET", "/metrics", None, max(1.0, seconds))
-    if status != http.client.OK:
+    if not status or status >= http.client.INTERNAL_SERVER_ERROR:
         return None
     sums: dict[bytes, float] = {}
     for name, number in _FIGURES.findall(page):
