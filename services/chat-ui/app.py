@@ -7,7 +7,7 @@ from chat_ui.page import ChatPage
 from chat_ui.settings import read_settings
 
 # Without containers all services start at once; the gateway makes its key in its first second.
-KEY_WAIT_SECONDS = 10
+KEY_WAIT_SECONDS = 5
 
 settings = read_settings()
 key = GatewayKey(settings.gateway_key_file)
