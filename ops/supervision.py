@@ -61,6 +61,7 @@ class Layout:
         """The gateway's variables."""
         own = {
             "GATEWAY_UPSTREAMS": self._upstream,
+            "GATEWAY_EDGE_URL": f"http://127.0.0.1:{self.ports['NGINX_HTTP_PORT']}",
             "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
             "GATEWAY_CHAT_UI_KEY_FILE": str(self.run_dir / "chat-ui-key"),
         }

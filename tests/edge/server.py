@@ -102,6 +102,11 @@ class Edge:
             self._process.kill()
             raise
 
+    def stop_if_started(self) -> None:
+        """End nginx in order, where a test has started it."""
+        if self._process is not None:
+            assert self.stop() == 0
+
     def log(self) -> list[dict[str, Any]]:
         """Return the access log so far."""
         return [json.loads(line) for line in (self.prefix / "access.log").read_text().splitlines()]
