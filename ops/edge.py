@@ -10,6 +10,8 @@ from ops.errors import StackError
 
 DEFAULTS = {
     "NGINX_MAX_BODY_BYTES": "2097152",  # the gateway's own default
+    "NGINX_RATE_LIMIT_REQUESTS": "100/second",
+    "NGINX_MAX_CONNECTIONS_PER_CLIENT": "512",
     "NGINX_UPSTREAM_RESOLVE": "",  # the addresses are fixed; nginx before 1.27.3 does not know the word
     "NGINX_LOCAL_RESOLVERS": "127.0.0.1",  # never asked, for the same reason
 }
@@ -20,8 +22,7 @@ def render_nginx(source: Path, target: Path, variables: Mapping[str, str]) -> No
 
     Raises `StackError` naming the variable if the edge's own check refuses a value.
     """
-    values = DEFAULTS | {name: value.strip() for name, value in variables.items()}
-    _check(source, values)
+    values = _checked(source, {**DEFAULTS, **variables})
     for folder in ("snippets", "errors"):
         shutil.copytree(source / folder, target / folder, dirs_exist_ok=True)
     shutil.copy(source / "nginx.conf", target / "nginx.conf")
@@ -32,10 +33,11 @@ def render_nginx(source: Path, target: Path, variables: Mapping[str, str]) -> No
         (target / "conf.d" / template.stem).write_text(text, encoding="utf-8")
 
 
-def _check(source: Path, values: Mapping[str, str]) -> None:
+def _checked(source: Path, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values as the image's own check leaves them, with those that it derives."""
     script = source / "docker-entrypoint.d" / "05-settings.envsh"
     done = subprocess.run(
-        ["/bin/sh", script],
+        ["/bin/sh", "-c", '. "$0" && env', script],
         env={"PATH": "/usr/bin:/bin", **values},
         capture_output=True,
         text=True,
@@ -44,3 +46,4 @@ def _check(source: Path, values: Mapping[str, str]) -> None:
     )
     if done.returncode != 0:
         raise StackError(done.stderr.strip(), done.returncode)
+    return dict(line.split("=", 1) for line in done.stdout.splitlines() if line.startswith("NGINX_"))

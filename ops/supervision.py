@@ -61,6 +61,7 @@ class Layout:
         """The gateway's variables."""
         own = {
             "GATEWAY_UPSTREAMS": self._upstream,
+            "GATEWAY_EDGE_URL": f"http://127.0.0.1:{self.ports['NGINX_HTTP_PORT']}",
             "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
             "GATEWAY_CHAT_UI_KEY_FILE": str(self.run_dir / "chat-ui-key"),
         }
@@ -71,7 +72,11 @@ class Layout:
 
     def chat_ui(self) -> dict[str, str]:
         """The chat page's variables."""
-        gateway = {"CHAT_UI_GATEWAY_URL": f"http://127.0.0.1:{self.ports['GATEWAY_PORT']}"}
+        gateway = {
+            "CHAT_UI_GATEWAY_URL": f"http://127.0.0.1:{self.ports['GATEWAY_PORT']}",
+            # The gateway takes a relative path from the run directory, as all programs start there.
+            "CHAT_UI_GATEWAY_KEY_FILE": str(self.run_dir / self.gateway()["GATEWAY_CHAT_UI_KEY_FILE"]),
+        }
         return gateway | self.settings.of_service("CHAT_UI_") | self._listen("CHAT_UI")
 
     def nginx(self) -> dict[str, str]:

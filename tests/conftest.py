@@ -68,11 +68,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     ports = free_ports(list(PORTS))
     run_dir = tmp_path_factory.mktemp("run")
     # All tests are one client, and ask more often than any may.
-    unlimited = {"GATEWAY_RATE_LIMIT_REQUESTS": "off", "GATEWAY_RATE_LIMIT_TOKENS": "off"}
+    limits = ("GATEWAY_RATE_LIMIT_REQUESTS", "GATEWAY_RATE_LIMIT_TOKENS", "NGINX_RATE_LIMIT_REQUESTS")
+    unlimited = dict.fromkeys((*limits, "GATEWAY_MAX_STREAMS_PER_CLIENT", "NGINX_MAX_CONNECTIONS_PER_CLIENT"), "off")
     environment = clean_environment(
         STACK_WAY="native",
         STACK_RUN_DIR=str(run_dir),
-        GATEWAY_MAX_STREAMS_PER_CLIENT="off",
         **unlimited,
         **{name: str(port) for name, port in ports.items()},
     )

@@ -6,6 +6,7 @@ from contextlib import aclosing
 import pytest
 from chat_ui.errors import AnswerCut, AnswerTimedOut, ChatError, EngineBusy, UpstreamFailed
 from chat_ui.gateway import Finish, Gateway, Piece
+from chat_ui.gateway_key import GatewayKey
 
 from tests.clients.driver import url_of
 from tests.fakes.engine import TEXT, Call, FakeEngine, Script, after_events, hold
@@ -41,7 +42,7 @@ async def test_question_that_fails_is_generated_once_and_told(
 
     engine.script = script
     async with running_gateway(engine, **first_token(0.2)) as gateway:
-        page = Gateway(url_of(gateway), connect_timeout_seconds=5, idle_timeout_seconds=5)
+        page = Gateway(url_of(gateway), GatewayKey(""), connect_timeout_seconds=5, idle_timeout_seconds=5)
         with pytest.raises(kind):
             await ask(page)
         await page.close()
@@ -52,7 +53,7 @@ async def test_question_that_fails_is_generated_once_and_told(
 
 async def test_person_who_stops_frees_the_engine(engine: FakeEngine, gateway: RunningGateway) -> None:
     engine.script = after_events(1, hold)
-    page = Gateway(url_of(gateway), connect_timeout_seconds=5, idle_timeout_seconds=5)
+    page = Gateway(url_of(gateway), GatewayKey(""), connect_timeout_seconds=5, idle_timeout_seconds=5)
     answer = page.stream_answer("ernie-demo", QUESTION, 9, {})
     async with aclosing(answer):
         assert await anext(answer) == Piece(TEXT[0])

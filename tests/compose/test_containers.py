@@ -14,6 +14,7 @@ from tests.conftest import run_ops
 pytestmark = pytest.mark.compose
 
 SERVICES = ("vllm", "gateway", "chat-ui", "nginx")
+AGREED_WITHIN_SECONDS = 70  # the longest pause between two questions of the gateway's, and the question
 RECOVERY_SECONDS = 180  # an engine starts anew in 20 to 60 s, by the machine's load
 
 
@@ -58,6 +59,18 @@ def test_every_container_is_healthy_confined_and_not_root(containers: Containers
         assert details["State"]["Health"]["Status"] == "healthy", service
         assert details["Config"]["User"] not in {"", "root", "0"}, service
         assert details["HostConfig"]["ReadonlyRootfs"] is True, service
+
+
+def test_nginx_and_the_gateway_agree_on_who_a_client_is(containers: Containers) -> None:
+    deadline = time.monotonic() + AGREED_WITHIN_SECONDS
+    while "edge_agrees" not in (log := docker("logs", inspect("gateway")["Id"])):
+        assert time.monotonic() < deadline, log
+        time.sleep(0.5)
+    assert "edge_disagrees" not in log
+
+
+def test_the_page_has_the_key_that_the_gateway_made(containers: Containers) -> None:
+    assert "no key in" not in docker("logs", inspect("chat-ui")["Id"])
 
 
 def test_only_nginx_is_reachable_from_the_host(containers: Containers) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-STARRED = {"a1", "a2", "b1", "b2", "b6", "b8", "d1", "d6", "f12", "g1"}
+STARRED = {"a1", "a2", "b1", "b2", "b6", "b8", "c1", "c2", "d1", "d6", "f12", "g1"}
 ROWS = STARRED | {
     *("a3", "a4", "a6", "a7", "a8", "a9", "a11", "a12"),
     *("b3", "b4", "b7", "b9", "b11", "b13", "b15", "b16", "b17"),

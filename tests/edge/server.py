@@ -23,6 +23,8 @@ MAX_BODY_BYTES = 2_000_000
 CONTAINER = {
     "NGINX_HTTP_PORT": "8080",
     "NGINX_MAX_BODY_BYTES": str(MAX_BODY_BYTES),
+    "NGINX_RATE_LIMIT_REQUESTS": "100/second",
+    "NGINX_MAX_CONNECTIONS_PER_CLIENT": "512",
     "NGINX_GATEWAY_ADDRESS": "gateway:8001",
     "NGINX_CHAT_UI_ADDRESS": "chat-ui:8002",
     "NGINX_UPSTREAM_RESOLVE": "resolve",
@@ -40,7 +42,7 @@ def find_nginx() -> str:
 class Edge:
     """One nginx in a folder of its own, in front of two loopback ports."""
 
-    def __init__(self, prefix: Path, gateway_port: int = 0) -> None:
+    def __init__(self, prefix: Path, gateway_port: int = 0, **settings: str) -> None:
         """Take free ports; `gateway_port` names one on which the gateway listens already."""
         self.prefix = prefix
         ports = free_ports(["edge", "gateway", "chat-ui"])
@@ -55,6 +57,7 @@ class Edge:
                 "NGINX_MAX_BODY_BYTES": str(MAX_BODY_BYTES),
                 "NGINX_GATEWAY_ADDRESS": f"127.0.0.1:{self.gateway_port}",
                 "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.chat_port}",
+                **settings,
             },
         )
 
@@ -98,6 +101,11 @@ class Edge:
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise
+
+    def stop_if_started(self) -> None:
+        """End nginx in order, where a test has started it."""
+        if self._process is not None:
+            assert self.stop() == 0
 
     def log(self) -> list[dict[str, Any]]:
         """Return the access log so far."""

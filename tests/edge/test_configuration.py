@@ -39,6 +39,12 @@ def test_the_containers_defaults_are_accepted() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_limits_may_be_off(tmp_path: Path) -> None:
+    edge = Edge(tmp_path, NGINX_RATE_LIMIT_REQUESTS="off", NGINX_MAX_CONNECTIONS_PER_CLIENT="off")
+    result = subprocess.run(edge.command("-t"), capture_output=True, text=True, timeout=10, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("value", ["8080\r", " 8080 ", '"8080"'])
 def test_stray_characters_around_a_value_are_dropped(value: str) -> None:
     assert check_settings(NGINX_HTTP_PORT=value).returncode == 0
@@ -53,6 +59,15 @@ def test_stray_characters_around_a_value_are_dropped(value: str) -> None:
         ("NGINX_HTTP_PORT", "80; include /etc/passwd"),
         ("NGINX_MAX_BODY_BYTES", "4m"),
         ("NGINX_MAX_BODY_BYTES", "99999999999999999999"),
+        ("NGINX_RATE_LIMIT_REQUESTS", ""),
+        ("NGINX_RATE_LIMIT_REQUESTS", "100"),
+        ("NGINX_RATE_LIMIT_REQUESTS", "0/second"),
+        ("NGINX_RATE_LIMIT_REQUESTS", "60/minute"),
+        ("NGINX_RATE_LIMIT_REQUESTS", "1000001/second"),
+        ("NGINX_RATE_LIMIT_REQUESTS", "off/second"),
+        ("NGINX_MAX_CONNECTIONS_PER_CLIENT", "0"),
+        ("NGINX_MAX_CONNECTIONS_PER_CLIENT", "65536"),
+        ("NGINX_MAX_CONNECTIONS_PER_CLIENT", "5; x"),
         ("NGINX_GATEWAY_ADDRESS", "gateway"),
         ("NGINX_GATEWAY_ADDRESS", "http://gateway:8001"),
         ("NGINX_GATEWAY_ADDRESS", "gateway:"),

@@ -118,14 +118,16 @@ class RawClient:
 
 
 @asynccontextmanager
-async def running_gateway(*engines: FakeEngine, wait: bool = True, **settings: str) -> AsyncIterator[RunningGateway]:
+async def running_gateway(
+    *engines: FakeEngine, wait: bool = True, port: int = 0, **settings: str
+) -> AsyncIterator[RunningGateway]:
     """Serve a gateway before these engines, wait until all are ready, and stop it in order at the end."""
     upstreams = ",".join(engine.url for engine in engines)
     environment = {"GATEWAY_UPSTREAMS": upstreams, **FAST, **settings}
     app = create_app(load({name: value for name, value in environment.items() if value}))
     parts = app.state.gateway
     server = make_server(app, parts.drain.advance)
-    listener = listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     async with httpx.AsyncClient(
         base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False, verify=NO_TLS

@@ -25,6 +25,7 @@ from chat_ui.errors import (
     RequestRefused,
     UpstreamFailed,
 )
+from chat_ui.gateway_key import GatewayKey
 from chat_ui.sse import Data, read_events
 
 MODELS_FRESH_SECONDS = 10
@@ -65,7 +66,10 @@ class Finish:
 class Gateway:
     """A client of one gateway. Proxies of the environment are not used."""
 
-    def __init__(self, base_url: str, *, connect_timeout_seconds: float, idle_timeout_seconds: float) -> None:
+    def __init__(
+        self, base_url: str, key: GatewayKey, *, connect_timeout_seconds: float, idle_timeout_seconds: float
+    ) -> None:
+        self._key = key
         timeout = httpx.Timeout(idle_timeout_seconds, connect=connect_timeout_seconds, pool=connect_timeout_seconds)
         limits = httpx.Limits(max_connections=1000, max_keepalive_connections=50, keepalive_expiry=4)
         self._client = httpx.AsyncClient(base_url=base_url, timeout=timeout, limits=limits, trust_env=False)
@@ -81,7 +85,9 @@ class Gateway:
         if self._models and time.monotonic() < self._models_fresh_until:
             return self._models
         with _translated(headers):
-            response = await self._client.get("/v1/models", headers=headers, timeout=MODELS_TIMEOUT_SECONDS)
+            response = await self._client.get(
+                "/v1/models", headers=self._signed(headers), timeout=MODELS_TIMEOUT_SECONDS
+            )
         if response.is_error:
             raise _refusal(response, response.content)
         try:
@@ -108,7 +114,9 @@ class Gateway:
         """
         body = {"model": model, "messages": messages, "max_tokens": max_tokens, "stream": True}
         with _translated(headers):
-            async with self._client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
+            async with self._client.stream(
+                "POST", "/v1/chat/completions", json=body, headers=self._signed(headers)
+            ) as response:
                 if response.is_error:
                     raise _refusal(response, await response.aread())
                 events = read_events(response.aiter_bytes())
@@ -130,6 +138,9 @@ class Gateway:
                     async with asyncio.timeout(DRAIN_SECONDS):
                         async for _ in events:
                             pass
+
+    def _signed(self, headers: dict[str, str] | None) -> dict[str, str]:
+        return (headers or {}) | self._key.headers()
 
 
 @contextlib.contextmanager

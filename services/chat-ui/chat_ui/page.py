@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import uuid
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from chat_ui.gateway import Gateway, Model
 from chat_ui.reply import Reply
 from chat_ui.settings import Settings
 from chat_ui.texts import Texts, explain, texts_for
+from chat_ui.visitor import address_of
 
 logger = logging.getLogger("chat_ui")
 
@@ -73,7 +73,7 @@ class ChatPage:
     async def open(self) -> None:
         """Show which model is served, if that is known already."""
         with contextlib.suppress(ChatError):
-            await self._show_models(_state(), await self._gateway.models(_headers()))
+            await self._show_models(_state(), await self._gateway.models(self._headers()))
 
     async def ask(self, message: cl.Message) -> None:
         """Answer a message, new, edited or asked again. Errors end on the page; cancelling keeps what came."""
@@ -86,7 +86,7 @@ class ChatPage:
             return
         turn = state.conversation.begin(message.id, message.content)
         state.reply = reply = Reply()
-        question = Question(turn, state.conversation, reply, _headers(), texts)
+        question = Question(turn, state.conversation, reply, self._headers(), texts)
         try:
             models = await self._gateway.models(question.headers)
             chosen = (message.modes or {}).get(MODEL_MODE)
@@ -153,6 +153,13 @@ class ChatPage:
         texts = self._texts(current_session().language)
         await cl.context.emitter.set_modes([Mode(id=MODEL_MODE, name=texts.model, options=options)])
 
+    def _headers(self) -> dict[str, str]:
+        """Headers of a call made for this person: an id for the logs, and the address that limits are kept for."""
+        headers = {"x-request-id": f"chat-{uuid.uuid4().hex[:16]}"}
+        if address := address_of(current_session().environ, self._settings.trusted_proxies):
+            headers["x-end-user-address"] = address
+        return headers
+
     def _texts(self, language: str | None) -> Texts:
         fixed = self._settings.language
         return texts_for(language if fixed == "auto" else fixed)
@@ -175,12 +182,3 @@ def _state() -> PageState:
         state = PageState()
         cl.user_session.set(STATE_KEY, state)
     return state
-
-
-def _headers() -> dict[str, str]:
-    """Headers of a call made for this person: an id for the logs, and the address that limits are kept for."""
-    headers = {"x-request-id": f"chat-{uuid.uuid4().hex[:16]}"}
-    forwarded = str(current_session().environ.get("HTTP_X_FORWARDED_FOR", "")).rpartition(",")[2].strip()
-    with contextlib.suppress(ValueError):
-        headers["x-forwarded-for"] = str(ipaddress.ip_address(forwarded))
-    return headers

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import sys
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -33,6 +34,11 @@ def _base_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _absolute(value: str) -> str:
+    # Chainlit wants the process in a folder of its own.
+    return str(Path(value).absolute())
+
+
 def _host(value: str) -> str:
     if value != "localhost":
         ipaddress.ip_address(value)
@@ -48,6 +54,16 @@ class Settings(BaseModel):
     port: int = Field(8002, ge=1, le=65_535, description="Port to listen on.")
     gateway_url: Annotated[str, AfterValidator(_base_url)] = Field(
         "http://127.0.0.1:8001", description="The gateway's base URL; the page knows no other address."
+    )
+    gateway_key_file: Annotated[str, AfterValidator(_absolute)] = Field(
+        "",
+        description="File with the key that the gateway makes for this page (GATEWAY_CHAT_UI_KEY_FILE). With it each "
+        "person at the page has limits of their own. Empty: all of them are one client.",
+    )
+    trusted_proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = Field(
+        (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128")),
+        description="Where nginx may be, whose word on a browser's address is believed, as addresses or networks with "
+        "commas between them. Compose: private networks.",
     )
     language: Literal["auto", "zh-CN", "en-US"] = Field(
         "auto", description="Language of the page; auto follows the browser."
@@ -79,6 +95,16 @@ class Settings(BaseModel):
         description="Time that a page may stay away before its answer is stopped.",
     )
     shutdown_seconds: int = Field(5, ge=0, le=600, description="Time that connections get to close when it stops.")
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _split_networks(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+        except ValueError as error:
+            raise ValueError(f"{error}; write networks such as 10.0.0.0/8, separated by commas") from error
 
     @field_validator("allowed_origins", mode="before")
     @classmethod

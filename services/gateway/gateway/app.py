@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from gateway.admission import WaitingRoom
+from gateway.agreement import Agreement
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.identity import Identity, Keys, KeysError, SharedKeyError, read_or_make
 from gateway.limits import Limits, MemoryLedger
@@ -66,6 +67,7 @@ class Gateway:
             on_change=self.waiting_room.wake,
         )
         self.identity = _identity(settings)
+        self.agreement = Agreement(settings.edge_url, self.identity.address_of, self.identity.name_in, self.metrics)
         memory = MemoryLedger()
         self.shared = _shared(settings.state_url, memory) if settings.state_url else None
         self.limits = Limits(self.shared or memory, self.metrics)
@@ -79,9 +81,11 @@ class Gateway:
         if self.shared:
             await self.shared.start()
         self.readiness.start()
+        self.agreement.start()
         try:
             yield
         finally:
+            await self.agreement.stop()
             await self.readiness.stop()
             if self.shared:
                 await self.shared.stop()
@@ -150,7 +154,7 @@ def create_app(settings: Settings) -> FastAPI:
             Route("/v1/completions", generations, methods=["POST"]),
         ],
     )
-    app.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams))
+    app.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
     app.add_api_route("/livez", livez_route())
     app.add_api_route("/readyz", readyz_route(gateway.readiness))
     app.add_api_route("/metrics", metrics_route(gateway.metrics.registry))

@@ -74,6 +74,11 @@ class Metrics:
             "1 while the state that gateways share is away, and each grants its share of the limits.",
             registry=registry,
         )
+        self._edge_disagreement = Gauge(
+            "gateway_edge_disagreement",
+            "1 if a request of our own through nginx was counted as somebody else; the log says why.",
+            registry=registry,
+        )
         self._ready = Gauge("gateway_ready", "1 while at least one engine takes requests.", registry=registry)
         self._engine_state = Gauge(
             "gateway_engine_state", "1 for the state an engine is in.", ("engine", "state"), registry=registry
@@ -116,6 +121,10 @@ class Metrics:
     def show_degraded_from(self, degraded: Callable[[], bool]) -> None:
         """Publish whether the shared state is away, asked at each scrape."""
         self._state_degraded.set_function(degraded)
+
+    def show_disagreement_from(self, disagrees: Callable[[], bool]) -> None:
+        """Publish whether nginx and the gateway take one client for another, asked at each scrape."""
+        self._edge_disagreement.set_function(disagrees)
 
     def show_ready_from(self, ready: Callable[[], bool]) -> None:
         """Publish whether requests are taken, asked at each scrape."""

@@ -51,6 +51,12 @@ class Settings(BaseModel):
         description="Proxies whose X-Forwarded-For (or Forwarded) is believed, as addresses or networks with commas "
         "between them. The client is the nearest hop that is none of them. Compose: private networks.",
     )
+    edge_url: str = Field(
+        "",
+        description="Where nginx is, http://host:port: the gateway asks itself through it whether both mean the same "
+        "client, and warns if not. Empty or off: it does not ask. Compose: "
+        "http://nginx:8080.",
+    )
     rate_limit_requests: Rate | None = Field(
         Rate(120, 60.0),
         description="Most requests of one client in any second, minute, hour or day, such as 120/minute; or off.",
@@ -162,6 +168,16 @@ class Settings(BaseModel):
             raise ValueError("write redis://host:port, or rediss:// for TLS")
         return value
 
+    @field_validator("edge_url")
+    @classmethod
+    def _check_edge_url(cls, value: str) -> str:
+        if value in {"", "off"}:
+            return ""
+        address = _EDGE_URL.fullmatch(value)
+        if not address or int(address["port"] or 80) > _LAST_PORT or not _is_ipv6(address["ipv6"]):
+            raise ValueError("write http://host:port, such as http://nginx:8080")
+        return value.rstrip("/")
+
     @field_validator("workers", mode="before")
     @classmethod
     def _check_workers(cls, value: Any) -> Any:
@@ -183,6 +199,7 @@ _UPSTREAM = re.compile(
 )
 
 
+_EDGE_URL = re.compile(rf"http://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?/?")
 _STATE_URL = re.compile(r"(?:redis|rediss|unix)://\S+")
 
 

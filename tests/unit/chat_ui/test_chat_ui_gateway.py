@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from chat_ui.errors import (
@@ -20,6 +22,7 @@ from chat_ui.errors import (
     UpstreamFailed,
 )
 from chat_ui.gateway import Finish, Gateway, Model, Piece
+from chat_ui.gateway_key import GatewayKey
 
 HEADERS = {"x-request-id": "chat-1"}
 OPEN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -80,11 +83,14 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def talking_to(peer: Peer, idle_timeout_seconds: float = 5) -> AsyncIterator[Gateway]:
+async def talking_to(peer: Peer, idle_timeout_seconds: float = 5, key_file: str = "") -> AsyncIterator[Gateway]:
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     peer.port = server.sockets[0].getsockname()[1]
     gateway = Gateway(
-        f"http://127.0.0.1:{peer.port}", connect_timeout_seconds=2, idle_timeout_seconds=idle_timeout_seconds
+        f"http://127.0.0.1:{peer.port}",
+        GatewayKey(key_file),
+        connect_timeout_seconds=2,
+        idle_timeout_seconds=idle_timeout_seconds,
     )
     try:
         async with server:
@@ -204,7 +210,7 @@ async def test_refused_connection_is_named_even_with_a_proxy_in_the_environment(
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     async with talking_to(peer) as gateway:
         assert await gateway.models() == (Model("m", None),)
-    gone = Gateway(f"http://127.0.0.1:{peer.port}", connect_timeout_seconds=1, idle_timeout_seconds=1)
+    gone = Gateway(f"http://127.0.0.1:{peer.port}", GatewayKey(""), connect_timeout_seconds=1, idle_timeout_seconds=1)
     with pytest.raises(GatewayUnreachable):
         await ask(gone)
     await gone.close()
@@ -230,6 +236,20 @@ async def test_cancelling_closes_the_connection_and_leaves_the_pool_whole() -> N
                 await task
         peer.script, peer.hang = [OPEN, chunk(words("whole") + b"data: [DONE]\n\n"), END], False
         assert await ask(gateway) == [Piece("whole"), Finish("stop")]
+
+
+async def test_every_call_carries_the_key_of_the_moment(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    peer = Peer(response(401, {"error": {"message": "wrong", "type": "t", "param": None, "code": "invalid_api_key"}}))
+    async with talking_to(peer, key_file=str(file)) as gateway:
+        for key in ("", "k" * 43, "l" * 43):
+            file.write_text(f"{key}\n")
+            with pytest.raises(RequestRefused):
+                await gateway.models(HEADERS)
+            with pytest.raises(RequestRefused):
+                await ask(gateway)
+    sent = [re.findall(rb"(?i)\r\nauthorization: ([^\r]*)", request) for request in peer.requests]
+    assert sent == [[], [], *([b"Bearer " + letter * 43] for letter in (b"k", b"k", b"l", b"l"))]
 
 
 async def test_models_are_asked_again_only_when_told() -> None:

@@ -34,6 +34,7 @@ def test_unknown_name_is_refused_with_its_nearest_neighbour() -> None:
         ("CHAT_UI_LANGUAGE", "fr-FR"),
         ("CHAT_UI_IDLE_TIMEOUT_SECONDS", "nan"),
         ("CHAT_UI_MAX_TOKENS", "0"),
+        ("CHAT_UI_TRUSTED_PROXIES", "10.0.0.0/8,nginx"),
         ("CHAT_UI_ALLOWED_ORIGINS", "*"),
         ("CHAT_UI_ALLOWED_ORIGINS", "https://a.example/path"),
     ],

@@ -37,6 +37,20 @@ def test_several_upstreams() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "url"),
+    [
+        ("http://nginx:8080/", "http://nginx:8080"),
+        ("http://[::1]:80", "http://[::1]:80"),
+        ("http://nginx", "http://nginx"),
+        ("off", ""),
+        ("", ""),
+    ],
+)
+def test_where_nginx_is(value: str, url: str) -> None:
+    assert load({"GATEWAY_EDGE_URL": value}).edge_url == url
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("GATEWAY_PORT", "0"),
@@ -59,6 +73,11 @@ def test_several_upstreams() -> None:
         ("GATEWAY_UPSTREAMS", "launcher://vllm:8090/status"),
         ("GATEWAY_UPSTREAMS", "launcher://[::x]:8090"),
         ("GATEWAY_UPSTREAMS", "launcher://a:1,dns://a:1"),
+        ("GATEWAY_EDGE_URL", "nginx:8080"),
+        ("GATEWAY_EDGE_URL", "https://nginx"),
+        ("GATEWAY_EDGE_URL", "http://nginx/v1"),
+        ("GATEWAY_EDGE_URL", "http://nginx:99999"),
+        ("GATEWAY_EDGE_URL", "http://[::x]"),
     ],
 )
 def test_wrong_value_names_the_variable_on_one_line(name: str, value: str) -> None:

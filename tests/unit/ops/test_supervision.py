@@ -28,7 +28,10 @@ def test_the_edge_is_rendered_whole(tmp_path: Path) -> None:
     assert (tmp_path / "errors/503.json").exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("NGINX_MAX_BODY_BYTES", "4m"), ("NGINX_GATEWAY_ADDRESS", "http://x")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NGINX_MAX_BODY_BYTES", "4m"), ("NGINX_RATE_LIMIT_REQUESTS", "60/minute"), ("NGINX_GATEWAY_ADDRESS", "http://x")],
+)
 def test_a_bad_value_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(StackError, match=name) as caught:
         render_nginx(ROOT / "nginx", tmp_path, EDGE | {name: value})
@@ -54,9 +57,27 @@ def test_each_program_gets_its_own_variables_and_no_secret_of_another(tmp_path: 
     assert "GATEWAY_" not in engine
     assert 'GATEWAY_PORT="9001"' in gateway
     assert "ENGINE_" not in gateway
-    assert 'CHAT_UI_GATEWAY_URL="http://127.0.0.1:9001"' in parsed["program:chat-ui"]["environment"]
+    assert 'GATEWAY_EDGE_URL="http://127.0.0.1:8080"' in gateway
+    chat_ui = parsed["program:chat-ui"]["environment"]
+    assert 'CHAT_UI_GATEWAY_URL="http://127.0.0.1:9001"' in chat_ui
+    assert f'CHAT_UI_GATEWAY_KEY_FILE="{tmp_path}/chat-ui-key"' in chat_ui
+    assert f'GATEWAY_CHAT_UI_KEY_FILE="{tmp_path}/chat-ui-key"' in gateway
     assert "hidden" not in text
     assert layout.configuration.stat().st_mode & 0o077 == 0
+
+
+def test_the_page_reads_the_key_where_the_gateway_makes_it(tmp_path: Path) -> None:
+    layout = Layout.of(Settings(tmp_path, tmp_path, "native", 1, {"GATEWAY_CHAT_UI_KEY_FILE": "keys/page"}))
+    assert layout.gateway()["GATEWAY_CHAT_UI_KEY_FILE"] == "keys/page"  # from the run directory, where it starts
+    assert layout.chat_ui()["CHAT_UI_GATEWAY_KEY_FILE"] == str(tmp_path / "keys/page")
+
+
+def test_limits_of_the_edge_can_be_off(tmp_path: Path) -> None:
+    off = {"NGINX_RATE_LIMIT_REQUESTS": "off", "NGINX_MAX_CONNECTIONS_PER_CLIENT": "off"}
+    render_nginx(ROOT / "nginx", tmp_path, EDGE | off)
+    shield = (tmp_path / "conf.d/shield.conf").read_text()
+    assert shield.count('map "off" ') == 2
+    assert "${" not in shield + (tmp_path / "conf.d/shield.inc").read_text()
 
 
 @pytest.mark.parametrize(

@@ -42,22 +42,27 @@ class Identity:
             return Client(self._end_user(scope), self._allowance)
         if self._keys is None:
             # The OpenAI SDKs send a key whether one is needed or not.
-            return Client(self._address(scope), self._allowance)
+            return Client(self.address_of(scope), self._allowance)
         if key is None and self._anonymous:
-            return Client(self._address(scope), self._allowance)
+            return Client(self.address_of(scope), self._allowance)
         holder = self._keys.holder_of(key) if key else None
         if holder is None:
             raise Unauthorized(is_missing=key is None)
         return Client(f"key:{holder.name}", holder.allowance)
 
-    def _address(self, scope: Scope) -> str:
+    def name_in(self, text: str) -> str | None:
+        """Return what a client of the address in a text is counted by, None if it is no address."""
+        return self._addresses.name_in(text)
+
+    def address_of(self, scope: Scope) -> str:
+        """Return what the sender of a request is counted by, whatever key it has."""
         peer = scope.get("client")
         return self._addresses.name(peer[0] if peer else UNKNOWN, scope["headers"])
 
     def _end_user(self, scope: Scope) -> str:
         """Return the person at chat-ui; one whose address it does not tell counts as chat-ui itself."""
         told = next((value for name, value in scope["headers"] if name == END_USER_HEADER), b"")
-        return self._addresses.name_in(told.decode("latin-1")) or self._address(scope)
+        return self._addresses.name_in(told.decode("latin-1")) or self.address_of(scope)
 
 
 def _key_in(headers: list[tuple[bytes, bytes]]) -> bytes | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import Request
 
+from gateway.agreement import Agreement
 from gateway.identity import Identity
 from gateway.upstreams import Upstreams
 
@@ -12,10 +13,13 @@ from gateway.upstreams import Upstreams
 _SHOWN = ("id", "object", "created", "owned_by", "max_model_len")
 
 
-def models_route(identity: Identity, upstreams: Upstreams) -> Callable[[Request], Awaitable[dict[str, Any]]]:
+def models_route(
+    identity: Identity, upstreams: Upstreams, agreement: Agreement
+) -> Callable[[Request], Awaitable[dict[str, Any]]]:
     """Return the route's function; it raises Unauthorized as generations do."""
 
     async def models(request: Request) -> dict[str, Any]:
+        agreement.look_at(request.scope)
         identity.client_of(request.scope)
         merged: dict[str, dict[str, Any]] = {}
         for engine in upstreams.engines:
