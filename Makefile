@@ -9,7 +9,7 @@ help: ## Show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # --- Run ---------------------------------------------------------------------
-.PHONY: up demo down status
+.PHONY: up demo down status key
 up: setup ## Start the stack; prints the address once a real answer has come back
 	@$(PYTHON) -m ops up
 demo: setup ## The same with the bundled demo model: no GPU, no download
@@ -19,6 +19,10 @@ down: setup ## Stop everything (weights and caches stay)
 status: setup ## What runs, and whether it answers
 	@$(PYTHON) -m ops status
 
+TIER ?= default
+key: setup ## Make an API key: make key NAME=alice [TIER=team]; shown once, only its hash is kept
+	@$(PYTHON) -m ops key "$(NAME)" --tier "$(TIER)"
+
 # --- Develop -----------------------------------------------------------------
 .PHONY: setup setup-node setup-tests test test-fast test-browser test-compose faults fuzz check bench format lock train-demo
 setup: ## Make .venv (quick when nothing changed)
@@ -27,7 +31,7 @@ setup-node:
 	@ops/setup.sh node
 setup-tests:
 	@ops/setup.sh tests
-SLOW := engine or edge or stack or browser or compose
+SLOW := engine or edge or stack or browser or compose or state
 test: setup-tests check test-fast ## Everything: checks, fast tests, real engine, browser, containers
 	$(PYTHON) -m pytest -m "$(SLOW)"
 test-fast: setup-node ## The tests that need no engine, no browser and no Docker
@@ -41,7 +45,7 @@ faults: setup ## Every fault of engine and client once, and what came of it (doc
 FUZZ_SECONDS ?= 60
 fuzz: setup ## Look long for inputs that break the gateway (some minutes); new ones go to .run/fuzz
 	$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz
-	for target in stream policy; do mkdir -p .run/fuzz/$$target; \
+	for target in stream policy addresses; do mkdir -p .run/fuzz/$$target; \
 	  .venv/bin/uv run --quiet --no-project --python $(PYTHON) --with-requirements tests/fuzz/requirements.txt \
 	    python -m tests.fuzz.guided $$target .run/fuzz/$$target tests/fuzz/corpus/$$target \
 	    -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.run/fuzz/ || exit 1; done

@@ -1,4 +1,4 @@
-"""`python -m ops`: the command behind `make up`, `make demo`, `make down` and `make status`."""
+"""`python -m ops`: the command behind `make up`, `make demo`, `make down`, `make status` and `make key`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from ops.errors import StackError
+from ops.keys import DEFAULT_FILE, SETTING, add_key, keys_file
 from ops.settings import load_settings
 from ops.up import bring_up, show_status, take_down
 
@@ -35,6 +36,18 @@ def status() -> None:
     """Show what runs and whether it answers."""
     if not show_status(load_settings(ROOT), Console(soft_wrap=True)):
         raise typer.Exit(1)
+
+
+@app.command()
+def key(name: str, tier: str = "default") -> None:
+    """Make an API key and show it, this once."""
+    settings = load_settings(ROOT)
+    file = keys_file(settings)
+    made = add_key(file, name, tier)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"Key of {name}, shown this once; {file} has its hash:\n\n    {made}\n", markup=False)
+    if not settings.environment.get(SETTING):
+        console.print(f"Keys are off. To turn them on: {SETTING}={DEFAULT_FILE} in .env, then make up.", markup=False)
 
 
 def main() -> None:

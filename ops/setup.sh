@@ -6,7 +6,7 @@
 #   ops/setup.sh engine     ... and .venv-vllm: vLLM for the CPU, with the launcher
 #   ops/setup.sh native     ... and nginx: all that the stack needs without Docker
 #   ops/setup.sh node       .venv, and Node with the OpenAI SDK, for the fast tests
-#   ops/setup.sh tests      all of these, and what the other tests need: Chromium, a CJK font
+#   ops/setup.sh tests      all of these, and what the other tests need: Chromium, a CJK font, Valkey
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -95,10 +95,16 @@ native() {
   [ ${#packages[@]} = 0 ] || apt_install "${packages[@]}"
 }
 
+# Valkey where the system has it (Debian 13, Ubuntu 24.04 and later), else Redis, which speaks the same.
+state_server() {
+  if apt-cache show valkey-server >/dev/null 2>&1; then echo valkey-server; else echo redis-server; fi
+}
+
 tests() {
   native
   local packages=()
   [ -x /usr/bin/chromium ] || command -v google-chrome >/dev/null || packages+=(chromium)
+  command -v valkey-server >/dev/null || command -v redis-server >/dev/null || packages+=("$(state_server)")
   [ -n "$(fc-list :lang=zh 2>/dev/null | head -n 1)" ] || packages+=(fontconfig fonts-noto-cjk fonts-noto-color-emoji)
   [ ${#packages[@]} = 0 ] || apt_install "${packages[@]}"
   node

@@ -10,6 +10,7 @@ from string import Template
 
 from ops.edge import render_nginx
 from ops.errors import StackError
+from ops.keys import SETTING, keys_file
 from ops.settings import Settings
 
 PORTS = {
@@ -58,8 +59,15 @@ class Layout:
 
     def gateway(self) -> dict[str, str]:
         """The gateway's variables."""
-        own = {"GATEWAY_UPSTREAMS": self._upstream, "GATEWAY_STATE_DIR": str(self.run_dir / "gateway")}
-        return own | self.settings.of_service("GATEWAY_") | self._listen("GATEWAY")
+        own = {
+            "GATEWAY_UPSTREAMS": self._upstream,
+            "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
+            "GATEWAY_CHAT_UI_KEY_FILE": str(self.run_dir / "chat-ui-key"),
+        }
+        given = self.settings.of_service("GATEWAY_")
+        if SETTING in given:
+            given[SETTING] = str(keys_file(self.settings))
+        return own | given | self._listen("GATEWAY")
 
     def chat_ui(self) -> dict[str, str]:
         """The chat page's variables."""

@@ -67,8 +67,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The four services as plain processes, brought up by `ops up --demo` and taken down by `ops down`."""
     ports = free_ports(list(PORTS))
     run_dir = tmp_path_factory.mktemp("run")
+    # All tests are one client, and ask more often than any may.
+    unlimited = {"GATEWAY_RATE_LIMIT_REQUESTS": "off", "GATEWAY_RATE_LIMIT_TOKENS": "off"}
     environment = clean_environment(
-        STACK_WAY="native", STACK_RUN_DIR=str(run_dir), **{name: str(port) for name, port in ports.items()}
+        STACK_WAY="native",
+        STACK_RUN_DIR=str(run_dir),
+        GATEWAY_MAX_STREAMS_PER_CLIENT="off",
+        **unlimited,
+        **{name: str(port) for name, port in ports.items()},
     )
     up = run_ops("up", "--demo", environment=environment)
     assert up.returncode == 0, up.stdout + up.stderr

@@ -1,7 +1,7 @@
 """`python -m bench.engine.launched plan|otherwise`: what the launcher's plan is worth on a card, and how it returns.
 
 Needs the launcher (services/vllm) on PYTHONPATH beside vLLM, and, for what goes through the gateway, `--gateway`: a
-command that starts one at `GATEWAY_PORT`. The result is written after every step.
+command that starts one at `GATEWAY_PORT`, its limits off. The result is written after every step.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from bench.engine.result import RESULTS
 
 README = Path(__file__).parent / "README.md"
 BEGIN, END = "<!-- result: begin -->", "<!-- result: end -->"
-PLANS = ("first", "variants", "several", "mps")
+PLANS = ("first", "variants", "several", "mps", "mps-many")
 # A client process that has used more of its core than this may have been the limit.
 _BUSY_CLIENT = 0.8
 

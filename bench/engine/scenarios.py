@@ -184,11 +184,21 @@ VARIANTS: list[Step] = [
 _MPS_FOLDER = "/tmp/mps"  # noqa: S108 - the daemon's own
 _MPS_ENGINES = tuple(
     engine(f"mps{number}", CUDA_MPS_PIPE_DIRECTORY=_MPS_FOLDER, CUDA_MPS_LOG_DIRECTORY=_MPS_FOLDER)
-    for number in range(1, 5)
+    for number in range(1, 9)
 )
-MPS: list[Step] = [
+# More engines than that: whether it is the host's threads that are the limit.
+MPS_MANY: list[Step] = [
     Start(_MPS_ENGINES, together=True),
-    *loads("MPS, 4 engines", tuple(spec.name for spec in _MPS_ENGINES), 256, 1024, 64),
+    *(
+        load
+        for count in (8, 6)
+        for load in loads(f"MPS, {count} engines", tuple(spec.name for spec in _MPS_ENGINES[:count]), 1024, 256)
+    ),
+    Stop(),
+]
+MPS: list[Step] = [
+    Start(_MPS_ENGINES[:4], together=True),
+    *loads("MPS, 4 engines", tuple(spec.name for spec in _MPS_ENGINES[:4]), 256, 1024, 64),
     *loads("MPS, 2 engines", tuple(spec.name for spec in _MPS_ENGINES[:2]), 256, 1024),
     Stop(),
 ]
@@ -233,4 +243,4 @@ CPU: list[Step] = [
     Stop(),
 ]
 
-PLANS = {"first": FIRST, "variants": VARIANTS, "several": SEVERAL, "mps": MPS, "cpu": CPU}
+PLANS = {"first": FIRST, "variants": VARIANTS, "several": SEVERAL, "mps": MPS, "mps-many": MPS_MANY, "cpu": CPU}

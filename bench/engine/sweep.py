@@ -330,7 +330,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     chosen.out.mkdir(parents=True, exist_ok=True)
     _LOGS.mkdir(exist_ok=True)
-    around: Callable[[], Any] = _mps if chosen.plan == "mps" else _nothing
+    around: Callable[[], Any] = _mps if chosen.plan.startswith("mps") else _nothing
     with around():
         Sweep(chosen.plan, shlex.split(chosen.serve), chosen.model, chosen.out, chosen.seconds).carry_out(steps)
     return 0

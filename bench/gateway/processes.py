@@ -50,7 +50,14 @@ async def running_paths(scratch: Path) -> AsyncIterator[Paths]:
             raise RuntimeError("the engine has no output")
         engine_port = int(await engine.stdout.readline())
         gateway_port = _free_port()
-        settings = {"GATEWAY_PORT": str(gateway_port), "GATEWAY_UPSTREAMS": f"http://127.0.0.1:{engine_port}"}
+        settings = {
+            "GATEWAY_PORT": str(gateway_port),
+            "GATEWAY_UPSTREAMS": f"http://127.0.0.1:{engine_port}",
+            # So high that nobody meets them: what they cost is part of what is measured.
+            "GATEWAY_RATE_LIMIT_REQUESTS": "1000000000/minute",
+            "GATEWAY_RATE_LIMIT_TOKENS": "1000000000/minute",
+            "GATEWAY_MAX_STREAMS_PER_CLIENT": "1000000",
+        }
         async with _running("gateway", settings, scratch, [last], stdout=DEVNULL) as gateway:
             await _become_ready(gateway, gateway_port)
             pids = {"client": os.getpid(), "engine": engine.pid, "gateway": gateway.pid}

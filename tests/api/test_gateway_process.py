@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fakes.engine import FakeEngine
 from tests.fakes.gateway import running_gateway
 
@@ -34,6 +36,26 @@ async def test_taken_port_is_one_clear_line() -> None:
     assert done.stderr.count("\n") == 1
     assert f"GATEWAY_PORT={port}" in done.stderr
     assert "Address already in use" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("API_KEYS_FILE", "# ours\nkey alice\n", "line 2 is wrong"),
+        ("CHAT_UI_KEY_FILE", "short\n", "holds no key"),
+    ],
+)
+async def test_a_wrong_file_is_one_clear_line(tmp_path: Path, file: str, content: str, said: str) -> None:
+    path = tmp_path / "file"
+    path.write_text(content, encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    done = await run(GATEWAY_PORT=port, **{f"GATEWAY_{file}": str(path)})
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"GATEWAY_{file}" in done.stderr
+    assert said in done.stderr
+    assert done.stdout == ""
 
 
 async def test_address_that_is_not_ours_is_one_clear_line() -> None:

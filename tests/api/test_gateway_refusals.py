@@ -283,6 +283,6 @@ def test_every_error_has_the_shape() -> None:
     assert len(kinds) > 18
     for kind in kinds:
         assert 400 <= kind.status < 600
-        assert kind.type in {"invalid_request_error", "server_error"}
+        assert kind.type in {"invalid_request_error", "rate_limit_error", "server_error"}
         assert kind.code == kind.code.lower()
         assert kind.__doc__

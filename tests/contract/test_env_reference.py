@@ -21,6 +21,8 @@ SERVICES: dict[str, tuple[str, type[BaseModel]]] = {
 # What compose fixes for its own network, and the operator's own names.
 # Compose unsets in the container what is not set outside, the image's own ENV included: these repeat it.
 OF_THE_IMAGE = {"ENGINE_CACHE_DIR": "/cache", "GATEWAY_STATE_DIR": "/state"}
+# What has another default between containers than on one host.
+OF_COMPOSE = {"GATEWAY_UPSTREAMS", "GATEWAY_TRUSTED_PROXIES", "GATEWAY_CHAT_UI_KEY_FILE"}
 FIXED = {
     "vllm": {"HOST", "PORT", "STATUS_PORT"},
     "gateway": {"HOST", "PORT"},
@@ -72,7 +74,7 @@ def test_compose_hands_each_service_all_of_its_settings(service: str) -> None:
     passed = {name for name in environment if name.startswith(prefix)}
     assert passed == {prefix + name.upper() for name in settings.model_fields}
     free = {name for name, value in environment.items() if value is None}
-    fixed = {prefix + name for name in FIXED[service]} | {"GATEWAY_UPSTREAMS"} | OF_THE_IMAGE.keys()
+    fixed = {prefix + name for name in FIXED[service]} | OF_COMPOSE | OF_THE_IMAGE.keys()
     assert free == passed - fixed | {name for name in free if not name.startswith(prefix)}
 
 

@@ -22,7 +22,18 @@ STREAMED = {**CHAT, "stream": True}
 # Short enough for a test, long enough for a busy machine.
 # Loading the certificates that a default context wants takes longer than starting the gateway.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-FAST = {"GATEWAY_PROBE_INTERVAL_SECONDS": "0.05", "GATEWAY_DRAIN_SECONDS": "5", "GATEWAY_QUEUE_SIZE": "0"}
+# Tests ask more often, from one address, than any client may.
+UNLIMITED = {
+    "GATEWAY_RATE_LIMIT_REQUESTS": "off",
+    "GATEWAY_RATE_LIMIT_TOKENS": "off",
+    "GATEWAY_MAX_STREAMS_PER_CLIENT": "off",
+}
+FAST = {
+    "GATEWAY_PROBE_INTERVAL_SECONDS": "0.05",
+    "GATEWAY_DRAIN_SECONDS": "5",
+    "GATEWAY_QUEUE_SIZE": "0",
+    **UNLIMITED,
+}
 
 
 class RunningGateway:

@@ -59,10 +59,12 @@ async def test_full_engine_whose_counters_move_keeps_its_traffic(engine: FakeEng
         engine.waiting = 40
         trials = len(engine.trials)
         client = await gateway.raw(STREAMED)
-        for _ in range(20):
-            engine.generated_tokens += 1
+        # They move at every look, however long the machine takes from one to the next.
+        engine.tokens_per_look = 1
+        enough = engine.generated_tokens + 20
+        while engine.generated_tokens < enough:
             assert gateway.parts.upstreams.engines[0].takes_requests
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
         assert await gateway.state() == "busy"
         assert (await gateway.client.get("/readyz")).status_code == 200
         assert len(engine.trials) == trials, "a busy engine is not probed"

@@ -16,6 +16,7 @@ import requests
 
 from tests.conftest import free_ports
 from tests.fakes.engine import FakeEngine
+from tests.fakes.gateway import UNLIMITED
 
 START_SECONDS = 20
 
@@ -45,7 +46,7 @@ def served() -> Iterator[Service]:
     port = free_ports(["gateway"])["gateway"]
     with _engine() as engine, tempfile.TemporaryFile("w+") as log, requests.Session() as session:
         session.trust_env = False
-        environment = {"GATEWAY_PORT": str(port), "GATEWAY_UPSTREAMS": engine.url, "GATEWAY_WARMUP": "off"}
+        environment = {"GATEWAY_PORT": str(port), "GATEWAY_UPSTREAMS": engine.url, "GATEWAY_WARMUP": "off", **UNLIMITED}
         command = [sys.executable, "-m", "gateway"]
         process = subprocess.Popen(command, env=environment, cwd=Path("/"), stdout=log, stderr=log)
         try:

@@ -1,5 +1,6 @@
 """What atheris drives with bytes of its own making, and what the kept corpus is replayed through."""
 
+import ipaddress
 import time
 from collections.abc import Callable
 from functools import cache
@@ -9,6 +10,7 @@ import jsonschema_rs
 import orjson
 import yaml
 from gateway.errors import InvalidRequest
+from gateway.identity.addresses import Clients
 from gateway.policy import Clamps, Policy
 from gateway.settings import Settings
 
@@ -18,6 +20,9 @@ from tests.fuzz.sse_properties import check_hiding, check_reading, check_splitti
 ENDS = (b"\n", b"\r\n", b"\r")
 SIZES = 7
 BODIES = {"/v1/chat/completions": "ChatRequest", "/v1/completions": "CompletionRequest"}
+PROXIES = tuple(ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8"))
+ADDRESSES_OF_32 = 4
+MAX_LINES = 8
 # An input has 4 KiB at most; a slow machine needs a hundredth of this.
 LONGEST_CHECK_SECONDS = 0.5
 
@@ -50,7 +55,23 @@ def policy(data: bytes) -> None:
         assert orjson.loads(checked.body) == given | asked
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"stream": stream, "policy": policy}
+def addresses(data: bytes) -> None:
+    """Read what proxies say of a client: the first byte chooses the header, and which of the lines are of the other."""
+    choice, lines = data[:1] or b"\0", data[1:].split(b"\n")[:MAX_LINES]
+    names = [b"forwarded" if choice[0] >> index % 8 & 1 else b"x-forwarded-for" for index in range(len(lines))]
+    headers = list(zip(names, lines, strict=True))
+    started_at = time.process_time()
+    name = Clients(PROXIES).name("127.0.0.1", headers)
+    assert time.process_time() - started_at < LONGEST_CHECK_SECONDS
+    network = ipaddress.ip_network(name)
+    assert network.prefixlen == (32 if network.version == ADDRESSES_OF_32 else 64)
+    # Whoever stands in the way nearest to us decides: what else is said changes nothing.
+    nearest = [(b"x-forwarded-for", b"198.51.100.1")]
+    assert Clients(PROXIES).name("127.0.0.1", [*headers, *nearest]) == "198.51.100.1"
+    assert Clients(PROXIES).name("203.0.113.1", headers) == "203.0.113.1"
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"stream": stream, "policy": policy, "addresses": addresses}
 
 
 def words_of(name: str) -> list[str]:
@@ -58,6 +79,29 @@ def words_of(name: str) -> list[str]:
     if name == "stream":
         marks = ["data: ", "data:", "[DONE]", "id: ", ": ping", "\\x0a\\x0a", "\\x0d\\x0a\\x0d\\x0a", "\\x0d\\x0d"]
         return [*marks, '{\\"choices\\":[],', '\\"usage\\":{', '\\"prompt_tokens\\":1', '{\\"error\\"']
+    if name == "addresses":
+        hops = [
+            "203.0.113.7",
+            "10.0.0.1",
+            "127.0.0.1",
+            "2001:db8::1",
+            "::ffff:203.0.113.7",
+            "64:ff9b::cb00:7107",
+            "::1",
+        ]
+        return [
+            *hops,
+            "for=",
+            'for=\\"[',
+            ']:80\\"',
+            ";by=",
+            ";proto=http",
+            ", ",
+            "unknown",
+            "_hidden",
+            "%25eth0",
+            "\\x0a",
+        ]
     schemas = _description()["components"]["schemas"]
     fields = {field for schema in BODIES.values() for field in schemas[schema]["properties"]}
     words = fields | {"role", "user", "assistant", "content", "type", "text", "name", "include_usage", "json_object"}

@@ -1,6 +1,7 @@
 """`python -m gateway` serves; `python -m gateway health` tells by its exit code whether it is ready.
 
-Exit codes: 0 stopped in order, or ready; 1 not ready, or the port is taken; 2 a setting is wrong.
+Exit codes: 0 stopped in order, or ready; 1 not ready, or the port is taken; 2 a setting is wrong, or
+the file that it names.
 """
 
 import logging
@@ -40,21 +41,24 @@ def main(arguments: list[str]) -> int:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         address = f"GATEWAY_HOST={settings.host} GATEWAY_PORT={settings.port}"
         return _fail(f"{address} cannot be listened on: {reason}. Stop what uses it, or set another.", NOT_READY)
-    serve(settings, listener)
-    return 0
+    return serve(settings, listener)
 
 
-def serve(settings: Settings, listener: socket.socket) -> None:
-    """Serve until a signal has stopped it in order."""
+def serve(settings: Settings, listener: socket.socket) -> int:
+    """Serve until a signal has stopped it in order; return the exit code."""
     log = logging.getLogger("gateway")
     raise_file_limit()
     # A second series for each counter, which nothing reads.
     disable_created_metrics()  # type: ignore[no-untyped-call]
+    try:
+        app = create_app(settings)
+    except SettingsError as error:
+        return _fail(str(error), WRONG_SETTING)
     fields = {"host": settings.host, "port": settings.port, "upstreams": settings.upstreams}
     log.info("started", extra={"fields": fields})
-    app = create_app(settings)
     make_server(app, app.state.gateway.drain.advance).run(sockets=[listener])
     log.info("stopped")
+    return 0
 
 
 def check_health(settings: Settings) -> int:

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -16,14 +16,20 @@ from starlette.routing import Route
 
 from gateway.admission import WaitingRoom
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.identity import Identity, Keys, KeysError, SharedKeyError, read_or_make
+from gateway.limits import Limits, MemoryLedger
 from gateway.metrics import Metrics
 from gateway.middleware import Edge
 from gateway.policy import Clamps, Policy
+from gateway.rates import Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
 from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from gateway.upstreams import EngineClient, Upstreams
+
+if TYPE_CHECKING:
+    from gateway.limits.valkey import SharedLedger
 
 # After the grace, streams need this long for their error event.
 LAST_EVENT_SECONDS = 2.0
@@ -59,17 +65,26 @@ class Gateway:
             warmup=settings.warmup == "on",
             on_change=self.waiting_room.wake,
         )
+        self.identity = _identity(settings)
+        memory = MemoryLedger()
+        self.shared = _shared(settings.state_url, memory) if settings.state_url else None
+        self.limits = Limits(self.shared or memory, self.metrics)
+        self.metrics.show_degraded_from(lambda: self.shared is not None and self.shared.degraded)
         self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds)
 
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:
         """Keep the engines watched and the session open as long as the application runs."""
         await self.client.start()
+        if self.shared:
+            await self.shared.start()
         self.readiness.start()
         try:
             yield
         finally:
             await self.readiness.stop()
+            if self.shared:
+                await self.shared.stop()
             await self.client.close()
 
 
@@ -98,7 +113,10 @@ class Drain:
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Return the application; its `state.gateway` holds the running parts."""
+    """Return the application; its `state.gateway` holds the running parts.
+
+    Raises SettingsError for a file that cannot be used.
+    """
     gateway = Gateway(settings)
     relay = Relay(
         gateway.upstreams,
@@ -115,7 +133,7 @@ def create_app(settings: Settings) -> FastAPI:
         ),
     )
     policy = Policy(Clamps(max_tokens=settings.max_tokens, max_choices=settings.max_choices))
-    generations = Generations(policy, relay, settings.max_body_bytes)
+    generations = Generations(gateway.identity, policy, gateway.limits, relay, settings.max_body_bytes)
     app = FastAPI(
         title="gateway",
         docs_url=None,
@@ -132,12 +150,38 @@ def create_app(settings: Settings) -> FastAPI:
             Route("/v1/completions", generations, methods=["POST"]),
         ],
     )
-    app.add_api_route("/v1/models", models_route(gateway.upstreams))
+    app.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams))
     app.add_api_route("/livez", livez_route())
     app.add_api_route("/readyz", readyz_route(gateway.readiness))
     app.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
     app.state.gateway = gateway
     return app
+
+
+def _identity(settings: Settings) -> Identity:
+    allowance = Allowance(settings.rate_limit_requests, settings.rate_limit_tokens, settings.max_streams_per_client)
+    try:
+        keys = Keys(Path(settings.api_keys_file), allowance) if settings.api_keys_file else None
+    except KeysError as error:
+        raise SettingsError(f"GATEWAY_API_KEYS_FILE: {error}") from None
+    try:
+        chat_ui_key = read_or_make(Path(settings.chat_ui_key_file)) if settings.chat_ui_key_file else None
+    except SharedKeyError as error:
+        raise SettingsError(f"GATEWAY_CHAT_UI_KEY_FILE: {error}") from None
+    return Identity(
+        settings.trusted_proxies,
+        allowance,
+        keys=keys,
+        chat_ui_key=chat_ui_key,
+        anonymous=settings.anonymous == "on",
+    )
+
+
+def _shared(url: str, memory: MemoryLedger) -> "SharedLedger":
+    # Loading its client takes longer than loading half of the gateway, and most gateways are alone.
+    from gateway.limits.valkey import SharedLedger  # noqa: PLC0415
+
+    return SharedLedger(url, memory)
 
 
 async def _refuse(_request: Request, exception: Exception) -> NoReturn:

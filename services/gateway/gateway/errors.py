@@ -2,8 +2,8 @@
 
 * GatewayError
   + ClientError
-    - InvalidRequest 400 · NotFound 404 · MethodNotAllowed 405
-    - RequestTimeout 408 · RequestTooLarge 413 · UnsupportedEncoding 415 · HeadTooLarge 431
+    - InvalidRequest 400 · Unauthorized 401 · NotFound 404 · MethodNotAllowed 405
+    - RequestTimeout 408 · RequestTooLarge 413 · UnsupportedEncoding 415 · RateLimited 429 · HeadTooLarge 431
     - RefusedByEngine: the engine's own 4xx, status and body kept
   + ServerError
     - InternalError 500
@@ -89,6 +89,21 @@ class InvalidRequest(ClientError):
     """A field, or the body as a whole, is not acceptable."""
 
 
+class Unauthorized(ClientError):
+    """Keys are needed here, and this is none."""
+
+    status = 401
+    code = "invalid_api_key"
+
+    def __init__(self, *, is_missing: bool) -> None:
+        super().__init__(
+            "An API key is needed. Send it as 'Authorization: Bearer KEY'."
+            if is_missing
+            else "The API key is not known.",
+            headers={"www-authenticate": "Bearer"},
+        )
+
+
 class NotFound(ClientError):
     """No such path."""
 
@@ -122,6 +137,15 @@ class UnsupportedEncoding(ClientError):
 
     status = 415
     code = "unsupported_encoding"
+
+
+class RateLimited(ClientError):
+    """The client has had its share for now."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+    outcome = Outcome.RATE_LIMITED
 
 
 class HeadTooLarge(ClientError):

@@ -1,6 +1,7 @@
 """JSON lines on standard output: one for each request, one for each change of the service.
 
-No prompt, no answer, no key is ever logged; fields are the ones named here.
+No prompt, no answer, no key is ever logged; fields are the ones named here. The client is logged as it is counted:
+an address, the /64 of one, or a key's name, as nginx's own log has it, since whoever floods must be found.
 """
 
 import logging
@@ -65,6 +66,7 @@ def log_exchange(exchange: Exchange, outcome: Outcome, finished_at: float) -> No
     if exchange.route in RELAYED_ROUTES:
         fields |= {
             "engine_request_id": exchange.engine_request_id,
+            "client": exchange.client,
             "stream": exchange.streamed,
             "engine": exchange.engine,
             "first_token_ms": _milliseconds(exchange.engine_answered_at - exchange.received_at)

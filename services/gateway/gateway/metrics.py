@@ -67,6 +67,13 @@ class Metrics:
             registry=registry,
         )
         self._aborts = {True: aborts.labels("yes"), False: aborts.labels("no")}
+        limited = Counter("gateway_rate_limited", "Requests refused, by limit.", ("limit",), registry=registry)
+        self._rate_limited = {limit: limited.labels(limit) for limit in ("requests", "tokens", "streams")}
+        self._state_degraded = Gauge(
+            "gateway_state_degraded",
+            "1 while the state that gateways share is away, and each grants its share of the limits.",
+            registry=registry,
+        )
         self._ready = Gauge("gateway_ready", "1 while at least one engine takes requests.", registry=registry)
         self._engine_state = Gauge(
             "gateway_engine_state", "1 for the state an engine is in.", ("engine", "state"), registry=registry
@@ -101,6 +108,14 @@ class Metrics:
     def count_aborts(self, number: int, *, confirmed: bool) -> None:
         """Count generations that the gateway ended early."""
         self._aborts[confirmed].inc(number)
+
+    def count_rate_limited(self, limit: str) -> None:
+        """Count a request refused by one of the limits `requests`, `tokens` and `streams`."""
+        self._rate_limited[limit].inc()
+
+    def show_degraded_from(self, degraded: Callable[[], bool]) -> None:
+        """Publish whether the shared state is away, asked at each scrape."""
+        self._state_degraded.set_function(degraded)
 
     def show_ready_from(self, ready: Callable[[], bool]) -> None:
         """Publish whether requests are taken, asked at each scrape."""

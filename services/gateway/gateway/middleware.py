@@ -43,7 +43,7 @@ class Edge:
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exchange.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *_own_headers(exchange)]
+                message["headers"] = [*message.get("headers", ()), *exchange.headers, *_own_headers(exchange)]
             elif not message.get("more_body", False):
                 exchange.answer_complete = True
             await send(message)

@@ -75,9 +75,10 @@ class Policy:
             raise InvalidRequest(f"The field '{required}' is missing.", param=required)
         stream = fields.get("stream") is True
         options = fields.get("stream_options")
-        if not stream or (options and options.get("include_usage")):
-            return Generation(path, body, stream, hide_usage=False)
-        return Generation(path, _ask_for_usage(body, fields), stream, hide_usage=True)
+        hide_usage = stream and not (options and options.get("include_usage"))
+        sent = _ask_for_usage(body, fields) if hide_usage else body
+        most = fields.get("max_completion_tokens") or fields.get("max_tokens")
+        return Generation(path, sent, stream, hide_usage, most, _choices(fields))
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -114,6 +115,13 @@ def _check_structure(body: bytes) -> None:
     outside = b"".join(unescaped.split(b'"')[::2])
     if outside.count(b"[") + outside.count(b"{") > MAX_CONTAINERS:
         raise InvalidRequest(f"The body holds more than {MAX_CONTAINERS} objects and lists.")
+
+
+def _choices(fields: dict[str, Any]) -> int:
+    """Return how many answers are made: `best_of` may be more than `n`, and each prompt has its own."""
+    prompts = fields.get("prompt")
+    each = max(fields.get("n") or 1, fields.get("best_of") or 1)
+    return each * (len(prompts) if isinstance(prompts, list) else 1)
 
 
 def _ask_for_usage(body: bytes, fields: dict[str, Any]) -> bytes:

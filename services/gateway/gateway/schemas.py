@@ -1,13 +1,14 @@
 """The shapes that several modules share: one request's record, and what the probes report."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from pydantic import BaseModel
 from starlette.types import Scope
 
 from gateway.errors import Outcome
+from gateway.rates import Allowance
 
 Route = Literal["chat_completions", "completions", "models", "livez", "readyz", "metrics", "other"]
 ROUTES: tuple[Route, ...] = get_args(Route)
@@ -30,6 +31,14 @@ STAGES: tuple[StageName, ...] = get_args(StageName)
 
 
 @dataclass(slots=True)
+class Client:
+    """Who asks, by what it is counted (an address, a /64 or `key:NAME`), and how much it may ask for."""
+
+    name: str
+    allowance: Allowance
+
+
+@dataclass(slots=True)
 class Exchange:
     """What is known of one request; times in seconds of `time.perf_counter()`, 0.0 where not reached."""
 
@@ -43,6 +52,10 @@ class Exchange:
     answer_complete: bool = False
     outcome: Outcome | None = None
     error_code: str | None = None
+    # By what the client is counted; empty where nothing is counted.
+    client: str = ""
+    # What tells the client how it stands, for the answer whatever that is.
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     streamed: bool = False
     engine: str | None = None
     body_read_at: float = 0.0
@@ -83,12 +96,17 @@ def exchange_of(scope: Scope) -> Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A request that policy has let through; `body` is what the engine gets."""
+    """A request that policy has let through; `body` is what the engine gets.
+
+    `max_tokens` is what the client asks for at most, None where it does not say, for each of so many `choices`.
+    """
 
     path: str
     body: bytes
     stream: bool
     hide_usage: bool
+    max_tokens: int | None = None
+    choices: int = 1
 
 
 class StartReport(BaseModel):

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from gateway.rates import Rate, parse_count, parse_rate
+
 PREFIX = "GATEWAY_"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
@@ -43,6 +45,42 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(2_097_152, ge=1024, le=67_108_864, description="Largest request body, in bytes.")
     max_tokens: int = Field(
         131_072, ge=1, le=10_000_000, description="Largest max_tokens that a request may ask for, in tokens."
+    )
+    trusted_proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = Field(
+        (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128")),
+        description="Proxies whose X-Forwarded-For (or Forwarded) is believed, as addresses or networks with commas "
+        "between them. The client is the nearest hop that is none of them. Compose: private networks.",
+    )
+    rate_limit_requests: Rate | None = Field(
+        Rate(120, 60.0),
+        description="Most requests of one client in any second, minute, hour or day, such as 120/minute; or off.",
+    )
+    rate_limit_tokens: Rate | None = Field(
+        Rate(200_000, 60.0), description="Most tokens of one client, prompts and answers together, in the same way."
+    )
+    max_streams_per_client: int | None = Field(
+        16, description="Most requests of one client that run at a time, streamed or not; or off."
+    )
+    api_keys_file: str = Field(
+        "",
+        description="File of API keys, made by `make key NAME=...`; read again when it changes. Empty: no keys are "
+        "needed and none are looked at.",
+    )
+    anonymous: Literal["on", "off"] = Field(
+        "off", description="Whether requests without a key are served when keys are on."
+    )
+    chat_ui_key_file: str = Field(
+        "",
+        description="File with the key by which the chat page's own server is known, made at the first start. With "
+        "that key alone it may say whose question it passes on. Empty: it is a client as any other.",
+    )
+    state_url: str = Field(
+        "",
+        description="Valkey that several gateways keep the limits in, redis://host:port. Empty: in memory, for one "
+        "gateway. Compose: --profile valkey, and redis://valkey:6379.",
+    )
+    workers: int = Field(
+        1, ge=1, le=1, description="Processes; only 1 so far. For more, run several gateways with GATEWAY_STATE_URL."
     )
     max_choices: int = Field(8, ge=1, le=128, description="Largest n and best_of, and most prompts a request.")
     queue_size: int = Field(
@@ -100,7 +138,38 @@ class Settings(BaseModel):
             raise ValueError("names the same engine twice; name each once")
         return tuple(upstream.rstrip("/") for upstream in value)
 
-    @field_validator("warmup", "log_level", mode="before")
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _split_networks(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(_network(part.strip()) for part in value.split(",") if part.strip())
+
+    @field_validator("rate_limit_requests", "rate_limit_tokens", mode="before")
+    @classmethod
+    def _parse_rate(cls, value: Any) -> Any:
+        return parse_rate(value) if isinstance(value, str) else value
+
+    @field_validator("max_streams_per_client", mode="before")
+    @classmethod
+    def _parse_count(cls, value: Any) -> Any:
+        return parse_count(value) if isinstance(value, str) else value
+
+    @field_validator("state_url")
+    @classmethod
+    def _check_state_url(cls, value: str) -> str:
+        if value and not _STATE_URL.fullmatch(value):
+            raise ValueError("write redis://host:port, or rediss:// for TLS")
+        return value
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _check_workers(cls, value: Any) -> Any:
+        if str(value) != "1":
+            raise ValueError("a gateway is one process; run several gateways that share GATEWAY_STATE_URL instead")
+        return value
+
+    @field_validator("warmup", "anonymous", "log_level", mode="before")
     @classmethod
     def _lower(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
@@ -112,6 +181,16 @@ _NAME = r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?"
 _UPSTREAM = re.compile(
     rf"(?:(?:https?|launcher)://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})|dns://{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?/?"
 )
+
+
+_STATE_URL = re.compile(r"(?:redis|rediss|unix)://\S+")
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; write networks such as 10.0.0.0/8 or 2001:db8::/32") from None
 
 
 def _is_ipv6(text: str | None) -> bool:

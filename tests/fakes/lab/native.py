@@ -28,6 +28,11 @@ SHORT_TIMES = {
     "GATEWAY_PROBE_INTERVAL_SECONDS": "0.1",
     "GATEWAY_STALL_SECONDS": "0.8",
 }
+UNLIMITED = {
+    "GATEWAY_RATE_LIMIT_REQUESTS": "off",
+    "GATEWAY_RATE_LIMIT_TOKENS": "off",
+    "GATEWAY_MAX_STREAMS_PER_CLIENT": "off",
+}
 STOP_SECONDS = 10.0
 
 
@@ -41,6 +46,7 @@ async def score_natively() -> AsyncIterator[Row]:
                 "GATEWAY_PORT": str(port),
                 "GATEWAY_UPSTREAMS": f"http://127.0.0.1:{ports['port']}",
                 **SHORT_TIMES,
+                **UNLIMITED,
             }
             async with _process("gateway", log=log, **settings) as gateway:
                 lab = Lab(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ports['control_port']}")

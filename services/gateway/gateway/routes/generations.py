@@ -1,4 +1,4 @@
-"""The two generation routes: read the body, check it, relay it.
+"""The two generation routes: tell who asks, read and check the body, count it, relay it.
 
 The hot path: an ASGI callable without FastAPI's request and dependency machinery, which costs 0.2 ms.
 """
@@ -8,7 +8,9 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import ClientDisconnected, RequestTimeout, RequestTooLarge, UnsupportedEncoding
+from gateway.errors import ClientDisconnected, Outcome, RequestTimeout, RequestTooLarge, UnsupportedEncoding
+from gateway.identity import Identity
+from gateway.limits import Limits
 from gateway.policy import Policy
 from gateway.relay import Relay
 from gateway.schemas import exchange_of
@@ -27,19 +29,30 @@ def _announces_more(content_length: bytes, limit_bytes: int) -> bool:
 class Generations:
     """Serves `POST /v1/chat/completions` and `POST /v1/completions`."""
 
-    def __init__(self, policy: Policy, relay: Relay, max_body_bytes: int) -> None:
+    def __init__(self, identity: Identity, policy: Policy, limits: Limits, relay: Relay, max_body_bytes: int) -> None:
+        self._identity = identity
         self._policy = policy
+        self._limits = limits
         self._relay = relay
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; raises GatewayError before the first byte, ClientDisconnected without a client."""
         exchange = exchange_of(scope)
+        client = self._identity.client_of(scope)
+        exchange.client = client.name
         self._check_headers(scope["headers"])
         body = await self._read_body(receive)
         exchange.body_read_at = time.perf_counter()
         generation = self._policy.check(scope["path"], body)
-        await self._relay.run(exchange, generation, receive, send)
+        grant = await self._limits.reserve(exchange, client, generation)
+        try:
+            await self._relay.run(exchange, generation, receive, send)
+        except (ClientDisconnected, asyncio.CancelledError):
+            exchange.outcome = Outcome.DISCONNECTED
+            raise
+        finally:
+            self._limits.settle(grant, exchange, generation)
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         for name, value in headers:

@@ -1,18 +1,22 @@
-"""`GET /v1/models`: what the ready engines serve, merged."""
+"""`GET /v1/models`: what the ready engines serve, merged; for those who may ask, and counted against nobody."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fastapi import Request
+
+from gateway.identity import Identity
 from gateway.upstreams import Upstreams
 
 # The engine's entries also name paths on its own disk.
 _SHOWN = ("id", "object", "created", "owned_by", "max_model_len")
 
 
-def models_route(upstreams: Upstreams) -> Callable[[], Awaitable[dict[str, Any]]]:
-    """Return the route's function."""
+def models_route(identity: Identity, upstreams: Upstreams) -> Callable[[Request], Awaitable[dict[str, Any]]]:
+    """Return the route's function; it raises Unauthorized as generations do."""
 
-    async def models() -> dict[str, Any]:
+    async def models(request: Request) -> dict[str, Any]:
+        identity.client_of(request.scope)
         merged: dict[str, dict[str, Any]] = {}
         for engine in upstreams.engines:
             if engine.takes_requests:
