@@ -131,6 +131,15 @@ def test_what_is_not_what_the_hub_promised_is_not_kept(hub: Hub, tmp_path: Path,
     assert run_launcher("check", **_settings(hub.url, tmp_path, ENGINE_OFFLINE="on")).returncode == 3
 
 
+def test_a_mirror_that_tells_no_hashes_is_taken_at_its_word(hub: Hub, tmp_path: Path) -> None:
+    hub.tagless = True
+    fetched = run_launcher("fetch", **_settings(hub.url, tmp_path))
+    assert fetched.returncode == 0, fetched.stderr
+    assert f"{WEIGHTS} has no hash at this hub" in fetched.stderr
+    again = run_launcher("check", "--hashes", **_settings(hub.url, tmp_path))
+    assert "5 files have the hashes of the hub" in again.stderr
+
+
 def test_a_changed_file_is_found_by_its_hash(hub: Hub, tmp_path: Path) -> None:
     settings = _settings(hub.url, tmp_path)
     assert run_launcher("fetch", **settings).returncode == 0

@@ -21,8 +21,8 @@ def known(folder: Path) -> dict[Path, str]:
     Hugging Face's client names a blob by its hash and links to it, or notes it beside a plain folder
     (`hf download --local-dir`); for ModelScope the launcher writes MANIFEST.
     """
-    found = {path: value for path, value in _linked(folder) if _is_hash(value)}
-    found |= {folder / name: value for name, value in _noted(folder) if _is_hash(value)}
+    found = {path: value for path, value in _linked(folder) if is_hash(value)}
+    found |= {folder / name: value for name, value in _noted(folder) if is_hash(value)}
     manifest = folder / MANIFEST
     if manifest.is_file():
         found |= {folder / name: value for name, value in json.loads(manifest.read_text(encoding="utf-8")).items()}
@@ -46,6 +46,11 @@ def check(values: Mapping[Path, str]) -> None:
             )
 
 
+def is_hash(value: str) -> bool:
+    """Whether a text is a hash of a kind that can be compared."""
+    return bool(_SHA256.fullmatch(value) or _GIT.fullmatch(value))
+
+
 def matches(path: Path, value: str) -> bool:
     """Whether a file has a hash, of the kind that the hash's length tells."""
     return _digest(path, value) == value
@@ -60,10 +65,6 @@ def _digest(path: Path, value: str) -> str:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _is_hash(value: str) -> bool:
-    return bool(_SHA256.fullmatch(value) or _GIT.fullmatch(value))
 
 
 def _linked(folder: Path) -> Iterator[tuple[Path, str]]:

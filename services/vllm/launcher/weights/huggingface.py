@@ -86,9 +86,15 @@ def fetch(
 
 
 def _fetch_large(hub: Any, model: str, blobs: Path, file: Any) -> None:
-    """Fetch one file into the cache's place for it, from the byte where an earlier try stopped."""
+    """Fetch one file into the cache's place for it, from the byte where an earlier try stopped.
+
+    One without a hash, as some mirrors have them, is left to the client.
+    """
     url = hub.hf_hub_url(model, file.filename, revision=file.commit_hash)
     metadata = hub.get_hf_file_metadata(url, timeout=_ANSWER_TIMEOUT_SECONDS)
+    if not hashes.is_hash(metadata.etag):
+        log.warning("%s has no hash at this hub: its size alone is checked, and it cannot go on", file.filename)
+        return
     blob, part = blobs / metadata.etag, blobs / f"{metadata.etag}.part"
     headers = hub.utils.build_hf_headers()
     if urlsplit(metadata.location).netloc != urlsplit(url).netloc:
