@@ -41,7 +41,13 @@ def test_cores_and_host_memory_decide_the_number_of_engines_and_of_http_processe
     assert plan.sequences == (1024 if plan.engines == 1 else 512)
 
 
-def test_engines_are_spread_over_thewith_cards(machine: Machine, ernie: Checkpoint) -> None:
+def test_there_is_one_engine_where_nobody_could_learn_of_more(machine: Machine, ernie: Checkpoint) -> None:
+    plan = make(Settings(status_port=0), machine("h200"), ernie, "cuda")
+    assert plan.engines == 1
+    assert any("ENGINE_STATUS_PORT=0" in reason for reason in plan.reasons)
+
+
+def test_engines_are_spread_over_the_cards(machine: Machine, ernie: Checkpoint) -> None:
     four = with_cards(machine("l4"), 4)
     assert make(Settings(), four, ernie, "cuda").cards == (("0",), ("1",), ("2",), ("3",))
     assert make(Settings(replicas=2), four, ernie, "cuda").cards == (("0",), ("1",))

@@ -136,8 +136,9 @@ def _least_kv(settings: Settings, demand: Demand, cards: int) -> int:
 
 def _engines(settings: Settings, cards: tuple[Gpu, ...], host: Host, demand: Demand, together: int) -> tuple[int, str]:
     groups = len(cards) // together
-    if settings.replicas is not None:
-        return settings.replicas, f"{_count(settings.replicas)}: ENGINE_REPLICAS"
+    if settings.replicas is not None or not settings.status_port:
+        why = "ENGINE_REPLICAS" if settings.replicas else "nobody could learn of more, with ENGINE_STATUS_PORT=0"
+        return settings.replicas or 1, f"{_count(settings.replicas or 1)}: {why}"
     if together > 1 or demand.large:
         number = min(groups, profiles.MOST_ENGINES)
         return number, f"{_count(number)}: one model of this size fills {_cards(together)}"
