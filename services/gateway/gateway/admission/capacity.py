@@ -1,0 +1,116 @@
+"""How many requests an engine is given at a time.
+
+By its own figures: as many as leave next to none in its own queue, where nobody is told a place and who came first
+goes first. vLLM publishes how many requests wait there; how many it can run (`--max-num-seqs`, or what its cache holds)
+it does not. bench/admission holds the comparison with first-token times as the signal.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from gateway.upstreams import Engine, Load
+
+# Few enough for the engines on a small machine; one that can do more is given twice as many at each look.
+FIRST = 16
+# Of what an engine is given, this part may wait in its own queue, so that a place there is never empty.
+SLACK_PARTS = 8
+
+
+class Capacity(Protocol):
+    """Decides whether an engine is given one more."""
+
+    def has_room(self, engine: Engine, running: int) -> bool:
+        """Tell whether `engine` may have one more, while so many run at all engines together."""
+
+    def most(self, engine: Engine) -> int | None:
+        """Return how many an engine is given at a time now; None if that is not limited for itself."""
+
+    def note_crowd(self, engine: Engine) -> None:
+        """Note that requests wait although this engine is ready."""
+
+
+class NoLimit:
+    """Gives engines all there is."""
+
+    def has_room(self, _engine: Engine, _running: int) -> bool:
+        """Tell that there is room."""
+        return True
+
+    def most(self, _engine: Engine) -> None:
+        """Return that there is no limit."""
+        return
+
+    def note_crowd(self, _engine: Engine) -> None:
+        """Do nothing about it."""
+
+
+class NumberInAll:
+    """Gives all engines together a fixed number."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def has_room(self, _engine: Engine, running: int) -> bool:
+        """Tell whether fewer than the number run."""
+        return running < self._number
+
+    def most(self, _engine: Engine) -> None:
+        """Return that no engine has a limit of its own."""
+        return
+
+    def note_crowd(self, _engine: Engine) -> None:
+        """Do nothing about it."""
+
+
+class EngineFigures:
+    """Learns of each engine, look by look, what it runs; engines that publish nothing have no limit."""
+
+    def __init__(self) -> None:
+        self._learned: WeakKeyDictionary[Engine, _Learned] = WeakKeyDictionary()
+
+    def has_room(self, engine: Engine, _running: int) -> bool:
+        """Tell whether an engine has fewer requests than it is known to run."""
+        most = self.most(engine)
+        return most is None or engine.outstanding < most
+
+    def most(self, engine: Engine) -> int | None:
+        """Return how many an engine is given, by the latest look at it."""
+        load = engine.load
+        if load is None:
+            return None
+        learned = self._learned.get(engine)
+        if learned is None:
+            learned = self._learned[engine] = _Learned(max(FIRST, load.ours))
+        if load is not learned.load:
+            learned.learn(load)
+        return learned.most
+
+    def note_crowd(self, engine: Engine) -> None:
+        """Ask for a look soon at an engine that could do more for all that is known."""
+        learned = self._learned.get(engine)
+        if learned is not None and not learned.is_full:
+            engine.attention.set()
+
+
+@dataclass(slots=True)
+class _Learned:
+    """What is known of one engine; `is_full` by the latest look, `has_been_full` by any."""
+
+    most: int
+    is_full: bool = False
+    has_been_full: bool = False
+    load: Load | None = None
+
+    def learn(self, load: Load) -> None:
+        """Draw the consequence of a look: more, fewer, or as many as before."""
+        self.load = load
+        self.is_full = load.waiting > 0
+        self.has_been_full = self.has_been_full or self.is_full
+        slack = max(1, self.most // SLACK_PARTS)
+        if load.waiting > slack:
+            # Prompts that arrive together wait for one another for a moment; that alone must not take all room away.
+            fitting = load.ours - int(load.waiting) + slack
+            self.most = max(1, self.most // 2, min(self.most, fitting))
+        elif not self.is_full and load.ours >= self.most:
+            self.most += slack if self.has_been_full else self.most
