@@ -13,8 +13,8 @@ from gateway.upstreams import Engine, Load
 
 # Few enough for the engines on a small machine; one that can do more is given twice as many at each look.
 FIRST = 16
-# Of what an engine is given, this part may wait in its own queue, so that a place there is never empty.
-SLACK_PARTS = 8
+# Of what an engine is given, this part may wait in its own queue, so that what ends in a step is followed in the next.
+SLACK_PARTS = 32
 
 
 class Capacity(Protocol):
@@ -81,7 +81,7 @@ class EngineFigures:
             return None
         learned = self._learned.get(engine)
         if learned is None:
-            learned = self._learned[engine] = _Learned(max(FIRST, load.ours))
+            learned = self._learned[engine] = _Learned(max(FIRST, load.ours), FIRST)
         if load is not learned.load:
             learned.learn(load)
         return learned.most
@@ -95,22 +95,24 @@ class EngineFigures:
 
 @dataclass(slots=True)
 class _Learned:
-    """What is known of one engine; `is_full` by the latest look, `has_been_full` by any."""
+    """What is known of one engine: how many it is given, how many more next, whether it was full at the latest look."""
 
     most: int
+    step: int
     is_full: bool = False
-    has_been_full: bool = False
     load: Load | None = None
 
     def learn(self, load: Load) -> None:
         """Draw the consequence of a look: more, fewer, or as many as before."""
         self.load = load
         self.is_full = load.waiting > 0
-        self.has_been_full = self.has_been_full or self.is_full
         slack = max(1, self.most // SLACK_PARTS)
+        if self.is_full:
+            self.step = slack
         if load.waiting > slack:
             # Prompts that arrive together wait for one another for a moment; that alone must not take all room away.
             fitting = load.ours - int(load.waiting) + slack
             self.most = max(1, self.most // 2, min(self.most, fitting))
         elif not self.is_full and load.ours >= self.most:
-            self.most += slack if self.has_been_full else self.most
+            self.most += self.step
+            self.step *= 2
