@@ -23,7 +23,7 @@ class Gradient:
         self.limit = FIRST
         self._long = 0.0
 
-    def has_room(self, engine: Engine, _running: int) -> bool:
+    def has_room(self, engine: Engine, _running: int, *, spare: bool) -> bool:  # noqa: ARG002
         """Tell whether an engine has fewer than the limit."""
         return engine.outstanding < int(self.limit)
 

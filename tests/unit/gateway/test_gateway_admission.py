@@ -1,6 +1,7 @@
 """Admission's order, bounds and refusals, without a gateway around it."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from gateway.admission import Admission, NoLimit, NumberInAll
@@ -224,7 +225,7 @@ async def test_full_queue_of_many_clients_refuses_the_newcomer() -> None:
 
 async def test_retry_after_is_the_time_in_which_the_queue_drains(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("gateway.admission.admission.time.perf_counter", lambda: now)
+    monkeypatch.setattr("gateway.admission.admission.time", SimpleNamespace(perf_counter=lambda: now))
     crowd = Crowd(admission_of(ready(), size=11, in_flight=2, timeout_seconds=600))
     for _ in range(5):
         await crowd.send("a", 2)

@@ -1,8 +1,10 @@
 """How many an engine is given, by the figures of an engine that is modelled look by look."""
 
+from types import SimpleNamespace
+
 import pytest
-from gateway.admission import EngineFigures
-from gateway.admission.capacity import FIRST
+from gateway.admission import EngineFigures, NumberInAll
+from gateway.admission.capacity import FIRST, TRIED_EVERY_SECONDS, TRIED_FOR_SECONDS
 from gateway.upstreams import Engine, Load
 
 
@@ -48,8 +50,37 @@ def test_one_bad_look_halves_at_most() -> None:
     assert capacity.most(engine) == settled // 2
 
 
+def test_spare_places_are_kept_where_it_is_known_what_the_engine_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = TRIED_FOR_SECONDS + 1
+    monkeypatch.setattr("gateway.admission.capacity.time", SimpleNamespace(monotonic=lambda: now))
+    capacity, engine = EngineFigures(), Engine("e", "http://e")
+    engine.load = Load(0.0, 0)
+    engine.outstanding = FIRST - 1
+    assert capacity.has_room(engine, 0, spare=True), "nothing is known yet"
+    most = looks(capacity, engine, 64, asked=500, number=20)[-1]
+    for outstanding, spared, others in (
+        (59, True, True),
+        (60, False, True),
+        (most - 1, False, True),
+        (most, False, False),
+    ):
+        engine.outstanding = outstanding
+        assert capacity.has_room(engine, 0, spare=True) == spared
+        assert capacity.has_room(engine, 0, spare=False) == others
+    now = TRIED_EVERY_SECONDS + 1
+    engine.outstanding = 60
+    assert capacity.has_room(engine, 0, spare=True)
+
+
+@pytest.mark.parametrize(("number", "spared"), [(1, 1), (2, 2), (16, 15), (17, 16), (160, 150)])
+def test_spare_places_of_a_fixed_number(number: int, spared: int) -> None:
+    capacity, engine = NumberInAll(number), Engine("e", "http://e")
+    assert [capacity.has_room(engine, running, spare=True) for running in (spared - 1, spared)] == [True, False]
+    assert [capacity.has_room(engine, running, spare=False) for running in (number - 1, number)] == [True, False]
+
+
 def test_engine_that_publishes_nothing_has_no_limit() -> None:
     capacity, engine = EngineFigures(), Engine("e", "http://e")
     engine.outstanding = 10_000
     assert capacity.most(engine) is None
-    assert capacity.has_room(engine, 10_000)
+    assert capacity.has_room(engine, 10_000, spare=True)

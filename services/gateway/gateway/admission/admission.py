@@ -76,7 +76,7 @@ class Admission:
         while len(self._shares):
             request = cast("_Request", self._shares.next_turn())
             try:
-                engine = self._free_engine()
+                engine = self._engine_for(request.share)
             except ShuttingDown as error:
                 self._end_wait(request, error)
                 continue
@@ -95,14 +95,12 @@ class Admission:
         self._pace.note(time.perf_counter() - place.began_at)
         self.wake()
 
-    def _free_engine(self) -> Engine | None:
-        return self._upstreams.pick(self._has_room)
-
-    def _has_room(self, engine: Engine) -> bool:
-        return self._capacity.has_room(engine, self._running)
+    def _engine_for(self, share: Share) -> Engine | None:
+        spare = self._shares.leaves_spare(share)
+        return self._upstreams.pick(lambda engine: self._capacity.has_room(engine, self._running, spare=spare))
 
     def _begin_at_once(self, request: "_Request") -> "Place | None":
-        engine = None if len(self._shares) else self._free_engine()
+        engine = None if len(self._shares) else self._engine_for(request.share)
         return self._begin(engine, request) if engine else None
 
     def _begin(self, engine: Engine, request: "_Request") -> "Place":

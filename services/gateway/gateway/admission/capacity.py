@@ -5,6 +5,7 @@ goes first. vLLM publishes how many requests wait there; how many it can run (`-
 it does not. bench/admission holds the comparison with first-token times as the signal.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -15,13 +16,22 @@ from gateway.upstreams import Engine, Load
 FIRST = 16
 # Of what an engine is given, this part may wait in its own queue, so that what ends in a step is followed in the next.
 SLACK_PARTS = 32
+# Of what an engine runs, this part is kept free for clients that have less than their part of the places: who asks now
+# and then finds one, instead of waiting for an answer of the busy ones to end.
+SPARE_PARTS = 16
+# An engine whose spare places are kept is never seen full, and could do more than is known: for a few seconds in every
+# half a minute they are not kept.
+TRIED_EVERY_SECONDS, TRIED_FOR_SECONDS = 30.0, 4.0
 
 
 class Capacity(Protocol):
     """Decides whether an engine is given one more."""
 
-    def has_room(self, engine: Engine, running: int) -> bool:
-        """Tell whether `engine` may have one more, while so many run at all engines together."""
+    def has_room(self, engine: Engine, running: int, *, spare: bool) -> bool:
+        """Tell whether `engine` may have one more, while so many run at all engines together.
+
+        With `spare`, a few places are to be left for others.
+        """
 
     def most(self, engine: Engine) -> int | None:
         """Return how many an engine is given at a time now; None if that is not limited for itself."""
@@ -33,7 +43,7 @@ class Capacity(Protocol):
 class NoLimit:
     """Gives engines all there is."""
 
-    def has_room(self, _engine: Engine, _running: int) -> bool:
+    def has_room(self, _engine: Engine, _running: int, *, spare: bool) -> bool:  # noqa: ARG002
         """Tell that there is room."""
         return True
 
@@ -51,9 +61,9 @@ class NumberInAll:
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def has_room(self, _engine: Engine, running: int) -> bool:
+    def has_room(self, _engine: Engine, running: int, *, spare: bool) -> bool:
         """Tell whether fewer than the number run."""
-        return running < self._number
+        return running < (self._number - _spare_of(self._number) if spare else self._number)
 
     def most(self, _engine: Engine) -> None:
         """Return that no engine has a limit of its own."""
@@ -69,10 +79,15 @@ class EngineFigures:
     def __init__(self) -> None:
         self._learned: WeakKeyDictionary[Engine, _Learned] = WeakKeyDictionary()
 
-    def has_room(self, engine: Engine, _running: int) -> bool:
+    def has_room(self, engine: Engine, _running: int, *, spare: bool) -> bool:
         """Tell whether an engine has fewer requests than it is known to run."""
         most = self.most(engine)
-        return most is None or engine.outstanding < most
+        if most is None or engine.outstanding >= most:
+            return most is None
+        runs = self._learned[engine].runs
+        if not spare or runs is None or time.monotonic() % TRIED_EVERY_SECONDS < TRIED_FOR_SECONDS:
+            return True
+        return engine.outstanding < runs - _spare_of(runs)
 
     def most(self, engine: Engine) -> int | None:
         """Return how many an engine is given, by the latest look at it."""
@@ -93,12 +108,17 @@ class EngineFigures:
             engine.attention.set()
 
 
+def _spare_of(places: int) -> int:
+    return places // SPARE_PARTS
+
+
 @dataclass(slots=True)
 class _Learned:
-    """What is known of one engine: how many it is given, how many more next, whether it was full at the latest look."""
+    """What is known of one engine: how many it is given, how many more next, how many it runs when it is full."""
 
     most: int
     step: int
+    runs: int | None = None
     is_full: bool = False
     load: Load | None = None
 
@@ -109,6 +129,9 @@ class _Learned:
         slack = max(1, self.most // SLACK_PARTS)
         if self.is_full:
             self.step = slack
+            self.runs = max(1, load.ours - int(load.waiting))
+        elif self.runs is not None:
+            self.runs = max(self.runs, load.ours)
         if load.waiting > slack:
             # Prompts that arrive together wait for one another for a moment; that alone must not take all room away.
             fitting = load.ours - int(load.waiting) + slack

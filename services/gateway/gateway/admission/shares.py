@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 # Work of clients that have nothing here any more is remembered until the others have caught up, for so many of them.
 MOST_REMEMBERED = 4096
+# As long as this ago another client has begun something, there are others.
+SHARED_SECONDS = 10.0
 # How long an order that was worked out is told, for each request in it: working it out again takes 1 to 2 µs for each.
 ORDER_SECONDS = 0.0001
 
@@ -44,6 +46,10 @@ class Shares:
         self._waiting: dict[str, Share] = {}
         self._idle: dict[str, None] = {}
         self._length = 0
+        self._running = self._clients_running = 0
+        # Which client began last, and when it was last another one than the one before.
+        self._latest = ""
+        self._changed_at = -SHARED_SECONDS
         # Where service has come: the work of the client that was served last, when it was its turn.
         self._served_at = 0.0
         self._order: dict[Turn, int] = {}
@@ -84,14 +90,29 @@ class Shares:
         """Charge a request that is begun now, and count it as running."""
         self._served_at = max(self._served_at, share.work)
         share.work += cost
+        self._clients_running += not share.running
+        self._running += 1
         share.running += 1
+        if share.client != self._latest:
+            self._latest, self._changed_at = share.client, time.monotonic()
         self._keep(share)
 
     def end(self, share: Share, correction: float) -> None:
         """Note that a request is over, and by how much its work was more than was charged."""
         share.work += correction
         share.running -= 1
+        self._running -= 1
+        self._clients_running -= not share.running
         self._retire(share)
+
+    def leaves_spare(self, share: Share) -> bool:
+        """Tell whether a client has so many running that it leaves the last places to others, if there are any.
+
+        That is more than an equal part of what runs, with one more client that may come.
+        """
+        if share.running * (self._clients_running + 1) <= self._running:
+            return False
+        return time.monotonic() - self._changed_at < SHARED_SECONDS
 
     def heaviest(self) -> Share:
         """Return the client that has the most waiting."""
