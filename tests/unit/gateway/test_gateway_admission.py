@@ -1,6 +1,8 @@
 """Admission's order, bounds and refusals, without a gateway around it."""
 
 import asyncio
+import gc
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -52,6 +54,12 @@ async def say_nothing(_place: int, _seconds_left: float | None) -> None:
     pass
 
 
+class Tracked(Exchange):
+    """A record that can be looked for."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Crowd:
     """Requests that ask to be admitted, each on its own task; `begun` names those that were, in order."""
 
@@ -86,6 +94,7 @@ class Crowd:
         with await self.admission.admit(exchange, GENERATION, say_nothing):
             self.begun.append(client)
             await self.may_end.acquire()
+            exchange.engine_answered_at = 1.0
             # What was expected: 10 tokens of prompt and 45 of answer.
             exchange.prompt_tokens, exchange.completion_tokens = 10, 45
             self.over.append(client)
@@ -361,6 +370,37 @@ async def test_who_leaves_just_when_its_turn_has_come_gives_the_place_back() -> 
     assert crowd.tasks[1].cancelled()
     await crowd.finish()
     assert (len(crowd.over), engines.engines[0].outstanding) == (2, 0)
+
+
+async def test_nothing_is_kept_of_who_was_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.admission.shares.MOST_REMEMBERED", 5)
+    admission = admission_of(ready(), in_flight=1, tell_seconds=0.001)
+    bodies: list[weakref.ref[Exchange]] = []
+
+    async def ask(number: int) -> None:
+        exchange = Tracked(str(number), "e", "chat_completions", "POST", float(number))
+        exchange.client = f"client-{number}"
+        bodies.append(weakref.ref(exchange))
+        with await admission.admit(exchange, GENERATION, say_nothing):
+            await asyncio.sleep(0.002)
+            exchange.completion_tokens = 100
+
+    await asyncio.gather(*(ask(number) for number in range(50)))
+    gc.collect()
+    assert [body for body in bodies if body() is not None] == []
+    assert len(admission._shares._shares) <= 5
+    assert not admission._shares._order
+
+
+async def test_debts_of_who_left_for_a_moment_are_kept() -> None:
+    crowd = Crowd(admission_of(ready(), in_flight=1))
+    await crowd.send("other", 12)
+    for _ in range(6):
+        # Asks again only when it has its answer, and so has never anything waiting for long.
+        await crowd.send("one-by-one")
+        await crowd.end(2)
+    assert crowd.begun.count("one-by-one") <= crowd.begun.count("other")
+    await crowd.finish()
 
 
 async def test_stopping_lets_nobody_begin() -> None:

@@ -92,7 +92,8 @@ class Admission:
         request = place.request
         done = self._work.done(request.exchange, request.generation, request.cost, error)
         self._shares.end(request.share, done - request.cost)
-        self._pace.note(time.perf_counter() - place.began_at)
+        if request.exchange.engine_answered_at:
+            self._pace.note(time.perf_counter() - place.began_at)
         self.wake()
 
     def _engine_for(self, share: Share) -> Engine | None:

@@ -20,7 +20,7 @@ class Pace:
         self._known = 0
 
     def note(self, seconds: float) -> None:
-        """Note how long a request had its place."""
+        """Note how long a request that was answered had its place."""
         self._known = min(self._known + 1, REMEMBERED)
         self._mean_seconds += (seconds - self._mean_seconds) / self._known
 

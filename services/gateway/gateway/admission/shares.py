@@ -78,6 +78,8 @@ class Shares:
         share = turn.share
         share.waiting.remove(turn)
         self._length -= 1
+        # A request's body must not live on in an order that nobody asks for.
+        self._order.pop(turn, None)
         if not share.waiting:
             del self._waiting[share.client]
             self._retire(share)
