@@ -10,6 +10,7 @@ Everything in one process, on real sockets, limits off. Prints Markdown; `--keep
 import argparse
 import asyncio
 import json
+import math
 import statistics
 import time
 from collections.abc import AsyncIterator
@@ -77,10 +78,12 @@ async def measured(policy: str, engine: Any, askers: list[Asker], seconds: float
         await asyncio.gather(watching, return_exceptions=True)
     kept = int(WARM_SECONDS * 2)
     polite = [asker for asker in askers if asker.address != GREEDY]
+    times = [seconds for asker in polite for seconds in asker.first_tokens]
     return {
         "policy": policy,
         "tokens_a_second": sum(asker.answered_tokens for asker in askers) / seconds,
-        "polite_first_token_ms": statistics.median(t for a in polite for t in a.first_tokens) * 1000,
+        # None where the flood left them none within the time.
+        "polite_first_token_ms": statistics.median(times) * 1000 if times else None,
         "shares": {asker.address: asker.answered_tokens for asker in askers},
         "refused": {asker.address: asker.refused for asker in askers},
         "waiting_in_engine": statistics.fmean(waits[kept:] or [0.0]),
@@ -107,7 +110,7 @@ async def capacity(url: str | None, seconds: float, rounds: int) -> list[dict[st
                     row = await measured(policy, engine, askers, seconds)
             found.append({"round": number, **row})
             print(
-                f"| {policy} | {row['tokens_a_second']:.0f} | {row['polite_first_token_ms']:.0f} "
+                f"| {policy} | {row['tokens_a_second']:.0f} | {row['polite_first_token_ms'] or math.nan:.0f} "
                 f"| {row['waiting_in_engine']:.1f} | {row['limit']:.1f} |",
                 flush=True,
             )
@@ -150,8 +153,9 @@ async def _modelled(policy: str, askers: list[Asker], seconds: float) -> dict[st
 
 def _print_flood(row: dict[str, Any]) -> None:
     shares = list(row["shares"].values())
+    first_token = row["polite_first_token_ms"] or math.nan
     print(
-        f"| {row['load']} | {row['policy']} | {'yes' if row['flood'] else 'no'} | {row['polite_first_token_ms']:.0f} "
+        f"| {row['load']} | {row['policy']} | {'yes' if row['flood'] else 'no'} | {first_token:.0f} "
         f"| {jain(shares):.3f} | {row['tokens_a_second']:.0f} | {sum(row['refused'].values())} |",
         flush=True,
     )
@@ -173,7 +177,7 @@ async def cost() -> list[dict[str, Any]]:
     upstreams = Upstreams(("http://engine:8000",))
     engine: Engine = upstreams.engines[0]
     engine.state = State.READY
-    engine.load = Load(0.0, 0)
+    engine.load = Load(0.0, 0.0, 0)
 
     def admission(capacity: Any) -> Admission:
         return Admission(

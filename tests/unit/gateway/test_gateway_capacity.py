@@ -14,7 +14,8 @@ def looks(capacity: EngineFigures, engine: Engine, runs: int, asked: int, number
     for _ in range(number):
         limit = capacity.most(engine)
         engine.outstanding = asked if limit is None else min(asked, limit)
-        engine.load = Load(max(0.0, engine.outstanding - runs), engine.outstanding)
+        running = min(engine.outstanding, runs)
+        engine.load = Load(engine.outstanding - running, running, engine.outstanding)
         found.append(capacity.most(engine) or 0)
     return found
 
@@ -46,7 +47,7 @@ def test_follows_an_engine_that_can_do_less_and_then_more() -> None:
 def test_one_bad_look_halves_at_most() -> None:
     capacity, engine = EngineFigures(), Engine("e", "http://e")
     settled = looks(capacity, engine, 64, asked=500, number=20)[-1]
-    engine.load = Load(float(settled), settled)
+    engine.load = Load(settled, 0, settled)
     assert capacity.most(engine) == settled // 2
 
 
@@ -54,7 +55,7 @@ def test_spare_places_are_kept_where_it_is_known_what_the_engine_runs(monkeypatc
     now = TRIED_FOR_SECONDS + 1
     monkeypatch.setattr("gateway.admission.capacity.time", SimpleNamespace(monotonic=lambda: now))
     capacity, engine = EngineFigures(), Engine("e", "http://e")
-    engine.load = Load(0.0, 0)
+    engine.load = Load(0, 0, 0)
     engine.outstanding = FIRST - 1
     assert capacity.has_room(engine, 0, spare=True), "nothing is known yet"
     most = looks(capacity, engine, 64, asked=500, number=20)[-1]

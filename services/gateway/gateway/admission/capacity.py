@@ -19,9 +19,9 @@ SLACK_PARTS = 32
 # Of what an engine runs, this part is kept free for clients that have less than their part of the places: who asks now
 # and then finds one, instead of waiting for an answer of the busy ones to end.
 SPARE_PARTS = 16
-# An engine whose spare places are kept is never seen full, and could do more than is known: for a few seconds in every
-# half a minute they are not kept.
-TRIED_EVERY_SECONDS, TRIED_FOR_SECONDS = 30.0, 4.0
+# An engine whose spare places are kept is never seen full, and could do more than is known: for a second in every half
+# a minute they are not kept.
+TRIED_EVERY_SECONDS, TRIED_FOR_SECONDS = 30.0, 1.0
 
 
 class Capacity(Protocol):
@@ -104,7 +104,9 @@ class EngineFigures:
     def note_crowd(self, engine: Engine) -> None:
         """Ask for a look soon at an engine that could do more for all that is known."""
         learned = self._learned.get(engine)
-        if learned is not None and not learned.is_full:
+        if learned is None or learned.is_full:
+            return
+        if learned.runs is None or engine.outstanding >= learned.most:
             engine.attention.set()
 
 
@@ -127,11 +129,12 @@ class _Learned:
         self.load = load
         self.is_full = load.waiting > 0
         slack = max(1, self.most // SLACK_PARTS)
+        running = min(int(load.running), load.ours)
         if self.is_full:
             self.step = slack
-            self.runs = max(1, load.ours - int(load.waiting))
+            self.runs = running
         elif self.runs is not None:
-            self.runs = max(self.runs, load.ours)
+            self.runs = max(self.runs, running)
         if load.waiting > slack:
             # Prompts that arrive together wait for one another for a moment; that alone must not take all room away.
             fitting = load.ours - int(load.waiting) + slack

@@ -62,7 +62,7 @@ class Shares:
         """Return a client's share, lifted to where the others are served if it has nothing waiting."""
         share = self._shares.get(client) or Share(client)
         if not share.waiting:
-            share.work = max(share.work, self._served_at)
+            share.work = max(share.work, self._least_work())
         return share
 
     def add(self, turn: Turn) -> None:
@@ -131,16 +131,22 @@ class Shares:
             self._order_until = now + ORDER_SECONDS * self._length
         return self._order[turn]
 
+    def _least_work(self) -> float:
+        """Return where service is: with the one whose turn it is, or where it was when nobody waits."""
+        if not self._waiting:
+            return self._served_at
+        return min(self._served_at, *(share.work for share in self._waiting.values()))
+
     def _in_order(self) -> Iterator[Turn]:
         shares = list(self._waiting.values())
-        heap = [(share.work, share.waiting[0].received_at, number, 0) for number, share in enumerate(shares)]
+        heap = [(*_standing(share), number, 0) for number, share in enumerate(shares)]
         heapq.heapify(heap)
         while heap:
-            work, _, number, index = heap[0]
+            work, running, _, number, index = heap[0]
             waiting = shares[number].waiting
             yield waiting[index]
             if index + 1 < len(waiting):
-                following = work + waiting[index].cost, waiting[index + 1].received_at, number, index + 1
+                following = work + waiting[index].cost, running, waiting[index + 1].received_at, number, index + 1
                 heapq.heapreplace(heap, following)
             else:
                 heapq.heappop(heap)
@@ -166,5 +172,6 @@ def _arrival(turn: Turn) -> float:
     return turn.received_at
 
 
-def _standing(share: Share) -> tuple[float, float]:
-    return share.work, share.waiting[0].received_at
+def _standing(share: Share) -> tuple[float, int, float]:
+    # Of equals, as a newcomer and the one whose turn it is are, the one that has less running.
+    return share.work, share.running, share.waiting[0].received_at

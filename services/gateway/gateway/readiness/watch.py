@@ -183,7 +183,8 @@ class EngineWatch:
             return None
         counters = read_counters(body) if status == _OK else None
         if counters:
-            self._transitions.show_load(self._engine, Load(counters.waiting, self._engine.outstanding))
+            load = Load(counters.waiting, counters.running, self._engine.outstanding)
+            self._transitions.show_load(self._engine, load)
         return counters
 
     async def _get(self, path: str, limit_bytes: int) -> tuple[int, bytes]:

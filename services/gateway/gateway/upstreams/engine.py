@@ -52,9 +52,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one look found: requests in the engine's own queue, and how many were ours, waiting or running."""
+    """What one look found: requests in the engine's own queue and running, and how many were ours in all."""
 
     waiting: float
+    running: float
     ours: int
 
 
