@@ -68,7 +68,7 @@ def test_spare_places_are_kept_where_it_is_known_what_the_engine_runs(monkeypatc
         engine.outstanding = outstanding
         assert capacity.has_room(engine, 0, spare=True) == spared
         assert capacity.has_room(engine, 0, spare=False) == others
-    now = TRIED_EVERY_SECONDS + 1
+    now = TRIED_EVERY_SECONDS
     engine.outstanding = 60
     assert capacity.has_room(engine, 0, spare=True)
 

@@ -129,7 +129,7 @@ class _Learned:
         self.load = load
         self.is_full = load.waiting > 0
         slack = max(1, self.most // SLACK_PARTS)
-        running = min(int(load.running), load.ours)
+        running = max(1, min(int(load.running), load.ours))
         if self.is_full:
             self.step = slack
             self.runs = running
