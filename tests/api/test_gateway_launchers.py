@@ -140,7 +140,7 @@ async def test_stopping_engine_gets_nothing_new_while_its_stream_finishes(launch
             assert report["stage"]["name"] == "stopping"
             assert "being stopped" in report["waits_for"]
             late = asyncio.create_task(gateway.chat())
-            await eventually(lambda: len(gateway.parts.waiting_room) == 1)
+            await eventually(lambda: len(gateway.parts.admission) == 1)
             goes_on.set()
             assert events_in((await opened).content)[:-1] == EVENTS
             assert len(engine.calls) == 1
@@ -203,7 +203,7 @@ async def test_progress_is_shown_before_any_engine_exists(launcher: FakeLauncher
         assert refused.status_code == 503
         assert "downloading, 43 %" in error_of(refused)["message"]
         asked = asyncio.create_task(gateway.chat())
-        await eventually(lambda: len(gateway.parts.waiting_room) == 1)
+        await eventually(lambda: len(gateway.parts.admission) == 1)
         # The first engine loads, the second waits for it; the first is the one that people wait for.
         await engine.stop()
         launcher.engines = [

@@ -220,7 +220,7 @@ async def test_limits_hold_while_a_request_waits_for_an_engine(engine: FakeEngin
     room = {"GATEWAY_QUEUE_SIZE": "9", "GATEWAY_QUEUE_TIMEOUT_SECONDS": "20", "GATEWAY_MAX_STREAMS_PER_CLIENT": "2"}
     async with running_gateway(engine, wait=False, **room) as gateway:
         waiting = [asyncio.create_task(gateway.chat(headers=at("203.0.113.1"))) for _ in range(2)]
-        await eventually(lambda: len(gateway.parts.waiting_room) == 2)
+        await eventually(lambda: len(gateway.parts.admission) == 2)
         assert (await gateway.chat(headers=at("203.0.113.1"))).status_code == 429
         await engine.start()
         assert statuses(await asyncio.gather(*waiting)) == {200: 2}

@@ -39,7 +39,7 @@ async def away() -> AsyncIterator[FakeEngine]:
 
 
 def waiting(gateway: RunningGateway) -> int:
-    return len(gateway.parts.waiting_room)
+    return len(gateway.parts.admission)
 
 
 async def ask_in_order(gateway: RunningGateway, number: int) -> list[asyncio.Task[httpx.Response]]:

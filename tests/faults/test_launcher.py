@@ -119,7 +119,7 @@ async def test_launcher_that_is_away_and_returns(engine: FakeEngine, launcher: F
         await launcher.server.start()
         await eventually(lambda: not known.engines)
         asked = asyncio.create_task(gateway.chat())
-        await eventually(lambda: len(gateway.parts.waiting_room) == 1)
+        await eventually(lambda: len(gateway.parts.admission) == 1)
         await engine.start()
         launcher.runs(engine.port)
         assert (await asked).status_code == 200
@@ -136,7 +136,7 @@ async def test_last_words_are_not_believed_for_ever(
         launcher.runs(engine.port, stage="stopping")
         await gateway.becomes("draining")
         asked = asyncio.create_task(gateway.chat())
-        await eventually(lambda: len(gateway.parts.waiting_room) == 1)
+        await eventually(lambda: len(gateway.parts.admission) == 1)
         await launcher.server.stop()
         # The engine is as sound as ever.
         assert (await asked).status_code == 200

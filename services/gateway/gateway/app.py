@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
-from gateway.admission import WaitingRoom
+from gateway.admission import Admission, EngineFigures, NoLimit, NumberInAll
 from gateway.agreement import Agreement
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.identity import Identity, Keys, KeysError, SharedKeyError, read_or_make
@@ -22,7 +22,7 @@ from gateway.limits import Limits, MemoryLedger
 from gateway.metrics import Metrics
 from gateway.middleware import Edge
 from gateway.policy import Clamps, Policy
-from gateway.rates import Allowance
+from gateway.rates import OFF, Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
 from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
@@ -46,9 +46,10 @@ class Gateway:
         self.in_flight = InFlight()
         self.client = EngineClient(settings.connect_timeout_seconds)
         self.upstreams = Upstreams(settings.upstreams)
-        self.waiting_room = WaitingRoom(
+        self.admission = Admission(
             self.upstreams,
             self.metrics,
+            _capacity(settings.max_in_flight),
             size=settings.queue_size,
             timeout_seconds=settings.queue_timeout_seconds,
             tell_seconds=settings.heartbeat_seconds,
@@ -64,7 +65,7 @@ class Gateway:
                 trial=settings.first_token_timeout_seconds,
             ),
             warmup=settings.warmup == "on",
-            on_change=self.waiting_room.wake,
+            on_change=self.admission.wake,
         )
         self.identity = _identity(settings)
         self.agreement = Agreement(settings.edge_url, self.identity.address_of, self.identity.name_in, self.metrics)
@@ -123,10 +124,9 @@ def create_app(settings: Settings) -> FastAPI:
     """
     gateway = Gateway(settings)
     relay = Relay(
-        gateway.upstreams,
         gateway.client,
         gateway.in_flight,
-        gateway.waiting_room.wait,
+        gateway.admission.admit,
         RelayTimes(
             answer=settings.answer_timeout_seconds,
             stream=StreamTimes(
@@ -160,6 +160,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
     app.state.gateway = gateway
     return app
+
+
+def _capacity(max_in_flight: int | str | None) -> NoLimit | NumberInAll | EngineFigures:
+    if isinstance(max_in_flight, int):
+        return NumberInAll(max_in_flight)
+    return NoLimit() if max_in_flight == OFF else EngineFigures()
 
 
 def _identity(settings: Settings) -> Identity:

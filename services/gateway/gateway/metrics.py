@@ -45,6 +45,11 @@ class Metrics:
         self._queue_depth = Gauge(
             "gateway_queue_depth", "Requests that wait for an engine to take them.", registry=registry
         )
+        self._in_flight_limit = Gauge(
+            "gateway_in_flight_limit",
+            "Generations that the ready engines are given at a time, learned from their figures; +Inf without such.",
+            registry=registry,
+        )
         self._queue_wait = Histogram(
             "gateway_queue_wait_seconds",
             "Time that requests which had to wait for an engine have waited.",
@@ -133,6 +138,10 @@ class Metrics:
     def show_queue_depth_from(self, depth: Callable[[], int]) -> None:
         """Publish how many requests wait, asked at each scrape."""
         self._queue_depth.set_function(depth)
+
+    def show_in_flight_limit_from(self, limit: Callable[[], float]) -> None:
+        """Publish how many generations engines are given at a time, asked at each scrape."""
+        self._in_flight_limit.set_function(limit)
 
     def show_engine(self, engine: str, state: str, states: tuple[str, ...]) -> None:
         """Publish an engine's state, one series for each of the closed set of states."""

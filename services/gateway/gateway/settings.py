@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from gateway.rates import Rate, parse_count, parse_rate
+from gateway.rates import OFF, Rate, parse_count, parse_rate
 
 PREFIX = "GATEWAY_"
 
@@ -89,8 +89,17 @@ class Settings(BaseModel):
         1, ge=1, le=1, description="Processes; only 1 so far. For more, run several gateways with GATEWAY_STATE_URL."
     )
     max_choices: int = Field(8, ge=1, le=128, description="Largest n and best_of, and most prompts a request.")
+    max_in_flight: int | Literal["off"] | None = Field(
+        None,
+        description="Most generations that engines have at a time, all engines together; or off. Empty: as many as the "
+        "engines run by their own figures.",
+    )
     queue_size: int = Field(
-        256, ge=0, le=10_000, description="Most requests that wait while no engine takes any; 0 refuses them at once."
+        256,
+        ge=0,
+        le=10_000,
+        description="Most requests that wait while engines are full or away, in an order that is fair between clients; "
+        "0 refuses them at once.",
     )
     queue_timeout_seconds: LongestQueue = Field(
         120, description="Longest wait of such a request. Give it the time that an engine takes to start."
@@ -160,6 +169,11 @@ class Settings(BaseModel):
     @classmethod
     def _parse_count(cls, value: Any) -> Any:
         return parse_count(value) if isinstance(value, str) else value
+
+    @field_validator("max_in_flight", mode="before")
+    @classmethod
+    def _parse_max_in_flight(cls, value: Any) -> Any:
+        return (parse_count(value) or OFF) if isinstance(value, str) else value
 
     @field_validator("state_url")
     @classmethod

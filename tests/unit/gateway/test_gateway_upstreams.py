@@ -6,8 +6,8 @@ import time
 
 import aiohttp
 import pytest
-from gateway.errors import GatewayError, NotReady, ShuttingDown, UpstreamBroken, UpstreamTimeout, UpstreamUnavailable
-from gateway.upstreams import Start, State, Upstreams
+from gateway.errors import GatewayError, ShuttingDown, UpstreamBroken, UpstreamTimeout, UpstreamUnavailable
+from gateway.upstreams import Engine, Start, State, Upstreams
 from gateway.upstreams.faults import MESSAGES, TABLE, translate
 
 CATCH_ALL = aiohttp.ClientError
@@ -45,18 +45,22 @@ def upstreams(count: int) -> Upstreams:
     return pool
 
 
+def any_engine(_engine: Engine) -> bool:
+    return True
+
+
 def test_least_outstanding_work_is_picked() -> None:
     pool = upstreams(3)
     first, second, third = pool.engines
     first.outstanding, second.outstanding, third.outstanding = 2, 1, 3
-    assert pool.pick() is second
+    assert pool.pick(any_engine) is second
     second.note_connect_fault()
-    assert pool.pick() is first
+    assert pool.pick(any_engine) is first
 
 
 def test_equal_engines_take_turns() -> None:
     pool = upstreams(3)
-    picked = [pool.pick().label for _ in range(6)]
+    picked = [engine.label for _ in range(6) if (engine := pool.pick(any_engine))]
     assert sorted(picked) == sorted([engine.label for engine in pool.engines] * 2)
 
 
@@ -65,20 +69,20 @@ def test_only_proved_engines_are_picked(state: State) -> None:
     pool = upstreams(1)
     pool.engines[0].state = state
     if state in {State.READY, State.BUSY}:
-        assert pool.pick() is pool.engines[0]
+        assert pool.pick(any_engine) is pool.engines[0]
     else:
-        with pytest.raises(NotReady) as refused:
-            pool.pick()
-        assert state.value in refused.value.message
-        assert "engine-0" not in refused.value.message
+        assert pool.pick(any_engine) is None
+        refused = pool.not_ready()
+        assert state.value in refused.message
+        assert "engine-0" not in refused.message
 
 
 def test_suspect_engine_takes_nothing_and_is_called_unreachable() -> None:
     pool = upstreams(1)
     pool.engines[0].note_connect_fault()
     assert not pool.ready
-    with pytest.raises(NotReady, match="unreachable"):
-        pool.pick()
+    assert pool.pick(any_engine) is None
+    assert "unreachable" in pool.not_ready().message
 
 
 @pytest.mark.parametrize(
@@ -97,15 +101,16 @@ def test_nothing_is_picked_while_stopping() -> None:
     pool = upstreams(2)
     pool.close()
     with pytest.raises(ShuttingDown):
-        pool.pick()
+        pool.pick(any_engine)
     assert not pool.ready
 
 
-def test_lease_ends_with_its_block() -> None:
-    engine = upstreams(1).engines[0]
-    with engine.leased():
-        assert engine.outstanding == 1
-    assert engine.outstanding == 0
+def test_engine_without_room_is_passed_over() -> None:
+    pool = upstreams(2)
+    full, free = pool.engines
+    free.outstanding = 9
+    assert pool.pick(lambda engine: engine is not full) is free
+    assert pool.pick(lambda _: False) is None
 
 
 async def test_a_look_that_was_under_way_is_not_the_next_one() -> None:

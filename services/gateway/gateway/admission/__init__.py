@@ -1,5 +1,6 @@
-"""When a request may go on to an engine: at once, or after those who came before it."""
+"""When a request may go on to an engine, and to which: at once, or in its client's turn."""
 
-from gateway.admission.waiting_room import Tell, WaitingRoom
+from gateway.admission.admission import Admission, Tell
+from gateway.admission.capacity import EngineFigures, NoLimit, NumberInAll
 
-__all__ = ["Tell", "WaitingRoom"]
+__all__ = ["Admission", "EngineFigures", "NoLimit", "NumberInAll", "Tell"]

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 
 from gateway.metrics import Metrics
-from gateway.upstreams import STATES, Engine, State
+from gateway.upstreams import STATES, Engine, Load, State
 
 _log = logging.getLogger("gateway.readiness")
 
 
 class Transitions:
-    """The one place that changes an engine's state; `on_change` is called after each change."""
+    """The one place that changes an engine's state; `on_change` is called after each change, and each look."""
 
     def __init__(self, metrics: Metrics, on_change: Callable[[], None]) -> None:
         self._metrics = metrics
@@ -26,6 +26,11 @@ class Transitions:
         if engine.is_suspect:
             engine.is_suspect = False
             self._on_change()
+
+    def show_load(self, engine: Engine, load: Load) -> None:
+        """Note how busy a look has found an engine: it may be given more than before."""
+        engine.load = load
+        self._on_change()
 
     def enter(self, engine: Engine, state: State, waits_for: str | None) -> None:
         """Put an engine into a state that readiness has just found it in."""

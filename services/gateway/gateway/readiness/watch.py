@@ -20,7 +20,7 @@ from gateway.readiness.starts import StartTimes
 from gateway.readiness.transitions import Transitions
 from gateway.readiness.trial import TrialFault, is_alive
 from gateway.readiness.warmup import warm_up
-from gateway.upstreams import Engine, EngineClient, Start, State
+from gateway.upstreams import Engine, EngineClient, Load, Start, State
 
 _OK = 200
 LOOK_SECONDS = 2.0
@@ -181,7 +181,11 @@ class EngineWatch:
         except GatewayError:
             # No evidence either way; `_look` judges by what else is known.
             return None
-        return read_counters(body) if status == _OK else None
+        counters = read_counters(body) if status == _OK else None
+        if counters:
+            load = Load(counters.waiting, counters.running, self._engine.outstanding)
+            self._transitions.show_load(self._engine, load)
+        return counters
 
     async def _get(self, path: str, limit_bytes: int) -> tuple[int, bytes]:
         return await self._client.get(self._engine, path, timeout_seconds=LOOK_SECONDS, limit_bytes=limit_bytes)

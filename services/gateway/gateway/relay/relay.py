@@ -7,7 +7,7 @@ or with a heartbeat once the engine has accepted the request. After that every f
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
 from starlette.types import Receive, Send
@@ -15,7 +15,6 @@ from starlette.types import Receive, Send
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,
-    NotReady,
     Outcome,
     Overloaded,
     UpstreamInvalidResponse,
@@ -29,11 +28,13 @@ from gateway.relay.reply import Reply
 from gateway.relay.stream import Stream, StreamTimes
 from gateway.schemas import Exchange, Generation
 from gateway.sse import waiting_comment
-from gateway.upstreams import Answer, Engine, EngineClient, Upstreams
+from gateway.upstreams import Answer, Engine, EngineClient
 from gateway.usage import usage_in
 
-# Waits until an engine may take requests, telling the client its place and the seconds left; raises NotReady.
-Admit = Callable[[Exchange, Callable[[int, float | None], Awaitable[None]]], Awaitable[None]]
+# Waits until an engine takes the request, telling the client its place and the seconds left; leaving the context gives
+# the place at the engine back. Raises NotReady, Overloaded or ShuttingDown.
+Tell = Callable[[int, float | None], Awaitable[None]]
+Admit = Callable[[Exchange, Generation, Tell], Awaitable[AbstractContextManager[Engine]]]
 # A whole answer is held until it is complete, so that its status is still open: eight choices of long texts
 # with logprobs are some 30 MiB.
 MAX_ANSWER_BYTES = 67_108_864
@@ -70,10 +71,7 @@ class _Job:
 class Relay:
     """Relays checked requests; every lease, connection and timer is given back however they end."""
 
-    def __init__(
-        self, upstreams: Upstreams, client: EngineClient, in_flight: InFlight, admit: Admit, times: RelayTimes
-    ) -> None:
-        self._upstreams = upstreams
+    def __init__(self, client: EngineClient, in_flight: InFlight, admit: Admit, times: RelayTimes) -> None:
         self._admit = admit
         self._client = client
         self._in_flight = in_flight
@@ -101,26 +99,26 @@ class Relay:
     async def _ask_engines(self, job: _Job) -> None:
         """Ask one engine, and another only if the first could not even be connected to; wait while there is none."""
         while True:
-            try:
-                engine = self._upstreams.pick()
-            except NotReady:
-                await self._admit(job.exchange, job.tell_place)
-                continue
-            try:
-                with engine.leased():
+            with await self._admit(job.exchange, job.generation, job.tell_place) as engine:
+                try:
                     return await self._ask(engine, job)
-            except UpstreamUnavailable:
-                engine.note_connect_fault()
-            except Overloaded:
-                if job.exchange.engine_answered_at:
-                    raise
-                # It may have been told to stop, and let nobody in any more; then the request can wait for the next.
-                if engine.takes_requests:
-                    await engine.next_look(LOOK_SECONDS)
-                if engine.takes_requests:
-                    raise
+                except (UpstreamUnavailable, Overloaded) as error:
+                    turned_away = error
+            await self._look_at(engine, turned_away, job.exchange)
             job.exchange.note_failed_attempt()
-            await self._admit(job.exchange, job.tell_place)
+
+    async def _look_at(self, engine: Engine, turned_away: GatewayError, exchange: Exchange) -> None:
+        """Find out why a request was turned away; raise that if another try would be no better."""
+        if isinstance(turned_away, UpstreamUnavailable):
+            engine.note_connect_fault()
+            return
+        if exchange.engine_answered_at:
+            raise turned_away
+        # It may have been told to stop, and let nobody in any more; then the request can wait for the next.
+        if engine.takes_requests:
+            await engine.next_look(LOOK_SECONDS)
+        if engine.takes_requests:
+            raise turned_away
 
     async def _ask(self, engine: Engine, job: _Job) -> None:
         job.exchange.engine = engine.label

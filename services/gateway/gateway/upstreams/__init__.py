@@ -4,7 +4,7 @@ Nothing outside this package knows the HTTP client.
 """
 
 from gateway.upstreams.client import Answer, EngineClient
-from gateway.upstreams.engine import STATES, Engine, Start, State
+from gateway.upstreams.engine import STATES, Engine, Load, Start, State
 from gateway.upstreams.launchers import Launcher
 from gateway.upstreams.pool import Upstreams
 from gateway.upstreams.status import STATUS_BYTES, BadStatus, Stage, read_status
@@ -17,6 +17,7 @@ __all__ = [
     "Engine",
     "EngineClient",
     "Launcher",
+    "Load",
     "Stage",
     "Start",
     "State",

@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -51,6 +50,15 @@ class Start:
         return self.usual_seconds - self.elapsed_seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one look found: requests in the engine's own queue and running, and how many were ours in all."""
+
+    waiting: float
+    running: float
+    ours: int
+
+
 class Engine:
     """An engine's address, state and outstanding work; readiness alone changes the state.
 
@@ -65,6 +73,8 @@ class Engine:
         self.waits_for: str | None = "the first look at it"
         self.models: list[dict[str, Any]] = []
         self.outstanding = 0
+        # By the last look that found the engine's own figures.
+        self.load: Load | None = None
         self.chunks_received = 0
         self.unsettled_aborts: list[float] = []
         self.warmup_ttft_seconds: float | None = None
@@ -107,15 +117,6 @@ class Engine:
         if url is None:
             url = self._urls[path] = URL(self.base_url + path)
         return url
-
-    @contextmanager
-    def leased(self) -> Iterator[None]:
-        """Count one request as this engine's outstanding work until the block ends."""
-        self.outstanding += 1
-        try:
-            yield
-        finally:
-            self.outstanding -= 1
 
     def hear(self, told: EngineStatus | None) -> None:
         """Take its launcher's word, or forget it; readiness is asked to look when it says something new."""

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 from gateway.errors import RETRY_AFTER_SECONDS, NotReady, ShuttingDown
 from gateway.upstreams.engine import Engine
@@ -38,16 +39,16 @@ class Upstreams:
         """Every engine known now."""
         return [*self._fixed, *self._found.values(), *self.launchers.engines, *self._leaving]
 
-    def pick(self) -> Engine:
-        """Return the ready engine with the least outstanding work; raise NotReady or ShuttingDown.
+    def pick(self, has_room: Callable[[Engine], bool]) -> Engine | None:
+        """Return the ready engine that has room and the least outstanding work, None if there is none.
 
-        Engines of equal work take turns.
+        Engines of equal work take turns. Raises ShuttingDown.
         """
         if self._closing:
             raise ShuttingDown
-        ready = [engine for engine in self.engines if engine.takes_requests]
+        ready = [engine for engine in self.engines if engine.takes_requests and has_room(engine)]
         if not ready:
-            raise self.not_ready()
+            return None
         self._turn += 1
         start = self._turn % len(ready)
         return min(ready[start:] + ready[:start], key=lambda engine: engine.outstanding)

@@ -1,0 +1,225 @@
+"""Admission: a request goes to an engine that has room, or waits in one queue that is fair between clients."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import cast
+
+from gateway.admission.capacity import Capacity
+from gateway.admission.pace import Pace, retry_after
+from gateway.admission.shares import Share, Shares, Turn
+from gateway.admission.work import Work
+from gateway.errors import GatewayError, Overloaded, ShuttingDown
+from gateway.metrics import Metrics
+from gateway.schemas import Exchange, Generation
+from gateway.upstreams import Engine, Upstreams
+
+# Tells the one who waits its place, counted from 1, and the seconds that are left, if they are known.
+Tell = Callable[[int, float | None], Awaitable[None]]
+
+
+class Admission:
+    """Keeps up to `size` requests waiting, each for `timeout_seconds` in all; every `tell_seconds` they hear of it."""
+
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        metrics: Metrics,
+        capacity: Capacity,
+        *,
+        size: int,
+        timeout_seconds: float,
+        tell_seconds: float,
+    ) -> None:
+        self._upstreams = upstreams
+        self._capacity = capacity
+        self._size = size
+        self._timeout_seconds = timeout_seconds
+        self._tell_seconds = tell_seconds
+        self._shares = Shares()
+        self._work = Work()
+        self._pace = Pace()
+        self._running = 0
+        metrics.show_queue_depth_from(self.__len__)
+        metrics.show_in_flight_limit_from(self._limit)
+
+    def __len__(self) -> int:
+        """Return how many requests wait."""
+        return len(self._shares)
+
+    async def admit(self, exchange: Exchange, generation: Generation, tell: Tell) -> "Place":
+        """Return a place at an engine; whoever leaves it as a context gives it back.
+
+        A request whose engine could not be had after all comes back to where it was among its client's own, queue full
+        or not, and its time goes on running. Raises NotReady or Overloaded if the queue is full or the time over, and
+        ShuttingDown. Cancelling gives everything up.
+        """
+        if len(self._shares):
+            self.wake()
+        share = self._shares.of(exchange.client)
+        request = _Request(share, exchange.received_at, self._work.expected(generation), exchange, generation)
+        if not exchange.queue_entered_at and (place := self._begin_at_once(request)):
+            return place
+        exchange.queue_entered_at = exchange.queue_entered_at or time.perf_counter()
+        comes_back = bool(exchange.queue_left_at)
+        exchange.queue_left_at = 0.0
+        try:
+            return await self._wait(request, tell, comes_back=comes_back)
+        finally:
+            exchange.queue_left_at = time.perf_counter()
+
+    def wake(self) -> None:
+        """Begin what can be begun, in turn; called whenever engines may take more than before, or the gateway stops."""
+        while len(self._shares):
+            request = cast("_Request", self._shares.next_turn())
+            try:
+                engine = self._engine_for(request.share)
+            except ShuttingDown as error:
+                self._end_wait(request, error)
+                continue
+            if engine is None:
+                self._look_for_room()
+                return
+            self._end_wait(request, self._begin(engine, request))
+
+    def leave(self, place: "Place", error: BaseException | None) -> None:
+        """Take a place back; `error` is what ended the request, if anything did."""
+        self._running -= 1
+        place.engine.outstanding -= 1
+        request = place.request
+        done = self._work.done(request.exchange, request.generation, request.cost, error)
+        self._shares.end(request.share, done - request.cost)
+        if request.exchange.engine_answered_at:
+            self._pace.note(time.perf_counter() - place.began_at)
+        self.wake()
+
+    def _engine_for(self, share: Share) -> Engine | None:
+        spare = self._shares.leaves_spare(share)
+        return self._upstreams.pick(lambda engine: self._capacity.has_room(engine, self._running, spare=spare))
+
+    def _begin_at_once(self, request: "_Request") -> "Place | None":
+        engine = None if len(self._shares) else self._engine_for(request.share)
+        return self._begin(engine, request) if engine else None
+
+    def _begin(self, engine: Engine, request: "_Request") -> "Place":
+        self._shares.begin(request.share, request.cost)
+        self._running += 1
+        engine.outstanding += 1
+        return Place(self, engine, request)
+
+    def _end_wait(self, request: "_Request", result: "Place | GatewayError") -> None:
+        self._shares.remove(request)
+        request.called.set_result(result)
+
+    async def _wait(self, request: "_Request", tell: Tell, *, comes_back: bool) -> "Place":
+        expires_at = request.exchange.queue_entered_at + self._timeout_seconds
+        if time.perf_counter() >= expires_at:
+            raise self._expired(len(self._shares) + 1)
+        if place := self._begin_at_once(request):
+            return place
+        if not comes_back:
+            self._make_room_for(request.share)
+        request.called = asyncio.get_running_loop().create_future()
+        self._shares.add(request)
+        try:
+            self.wake()
+            await self._until_called(request, expires_at, tell)
+        except BaseException:
+            if not request.called.done():
+                self._shares.remove(request)
+            elif isinstance(given := request.called.result(), Place):
+                self.leave(given, None)
+            raise
+        result = request.called.result()
+        if isinstance(result, GatewayError):
+            raise result
+        return result
+
+    async def _until_called(self, request: "_Request", expires_at: float, tell: Tell) -> None:
+        while not request.called.done():
+            left = expires_at - time.perf_counter()
+            if left <= 0:
+                raise self._expired(self._shares.place(request))
+            await asyncio.wait([request.called], timeout=min(self._tell_seconds, left))
+            if not request.called.done() and time.perf_counter() < expires_at:
+                place = self._shares.place(request)
+                await tell(place, self._seconds_left(place))
+
+    def _look_for_room(self) -> None:
+        for engine in self._upstreams.engines:
+            if engine.takes_requests:
+                self._capacity.note_crowd(engine)
+
+    def _make_room_for(self, share: Share) -> None:
+        """Raise if the queue is full, unless another client has so much more waiting that its last one has to go."""
+        if len(self._shares) < self._size:
+            return
+        if self._size:
+            heaviest = self._shares.heaviest()
+            if len(heaviest.waiting) > len(share.waiting) + 1:
+                last = cast("_Request", heaviest.waiting[-1])
+                reason = "those who have fewer requests waiting go first"
+                self._end_wait(last, self._refusal(self._shares.place(last), reason))
+                return
+        raise self._refusal(len(self._shares) + 1, f"{self._size} requests wait already" if self._size else None)
+
+    def _expired(self, place: int) -> GatewayError:
+        return self._refusal(place, f"the request has waited {self._timeout_seconds:g} s")
+
+    def _refusal(self, place: int, reason: str | None) -> GatewayError:
+        """Return the refusal of a request that has, or would have, this place; it says when to come again.
+
+        That is when what waits now should be gone: who comes then finds room.
+        """
+        left = self._seconds_left(place)
+        error: GatewayError
+        if self._upstreams.ready:
+            seconds = retry_after(self._seconds_left(len(self._shares) + 1))
+            because = f" ({reason})" if reason else ""
+            error = Overloaded(f"The engine is full{because}. Try again in {seconds} seconds.", retry_after=seconds)
+        else:
+            error = self._upstreams.not_ready(reason)
+        error.headers["x-queue-place"] = str(place)
+        if left is not None:
+            error.headers["x-queue-seconds-left"] = f"{left:.0f}"
+        return error
+
+    def _seconds_left(self, place: int) -> float | None:
+        if self._upstreams.ready:
+            return self._pace.seconds_for(place, self._running)
+        return self._upstreams.seconds_left()
+
+    def _limit(self) -> float:
+        limits = [self._capacity.most(engine) for engine in self._upstreams.engines if engine.takes_requests]
+        return sum(math.inf if limit is None else limit for limit in limits)
+
+
+@dataclass(slots=True, eq=False)
+class _Request(Turn):
+    exchange: Exchange
+    generation: Generation
+    # What it has waited for; only those that wait have it.
+    called: "asyncio.Future[Place | GatewayError]" = field(init=False)
+
+
+class Place:
+    """A place at an engine, for as long as its context lasts."""
+
+    __slots__ = ("_admission", "began_at", "engine", "request")
+
+    def __init__(self, admission: Admission, engine: Engine, request: _Request) -> None:
+        self._admission = admission
+        self.engine = engine
+        self.request = request
+        self.began_at = time.perf_counter()
+
+    def __enter__(self) -> Engine:
+        return self.engine
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admission.leave(self, error)
