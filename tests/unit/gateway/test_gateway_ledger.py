@@ -198,6 +198,8 @@ async def test_retry_after_is_true_whole_and_never_0(limits: Limits, clock: Cloc
         if refusal := await ask(limits, client):
             refused += 1
             wait = int(refusal.headers["retry-after"])
+            # Never 0, which clients take for "at once", and never longer than the window, when all is free again;
+            # that the number is true is what the next call shows.
             assert 1 <= wait <= max(1, seconds)
             assert (refusal.status, refusal.type) == (429, "rate_limit_error")
             clock.now += wait
