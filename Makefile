@@ -9,7 +9,7 @@ help: ## Show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # --- Run ---------------------------------------------------------------------
-.PHONY: up demo down status key
+.PHONY: up demo down status doctor doctor-list report key
 up: setup ## Start the stack; prints the address once a real answer has come back
 	@$(PYTHON) -m ops up
 demo: setup ## The same with the bundled demo model: no GPU, no download
@@ -18,6 +18,12 @@ down: setup ## Stop everything (weights and caches stay)
 	@$(PYTHON) -m ops down
 status: setup ## What runs, and whether it answers
 	@$(PYTHON) -m ops status
+doctor: setup ## What is wrong, why, and what cures it (JSON=1 for scripts)
+	@$(PYTHON) -m ops doctor $(if $(JSON),--json)
+doctor-list: setup ## The known signs of trouble, one a line
+	@$(PYTHON) -m ops doctor --list
+report: setup ## Pack logs and states for somebody else to read, without secrets and prompts
+	@$(PYTHON) -m ops report
 
 TIER ?= default
 key: setup ## Make an API key: make key NAME=alice [TIER=team]; shown once, only its hash is kept

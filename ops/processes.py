@@ -56,6 +56,8 @@ class Processes:
 
     def is_up(self) -> bool:
         """Tell whether our supervisord answers on its socket."""
+        if not (self._run_dir / "supervisor.sock").exists():
+            return False
         try:
             self._supervisor().getState()
         except (OSError, xmlrpc.client.Error):
