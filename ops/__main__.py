@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ops.acceptance import run as acceptance
 from ops.doctor import show
 from ops.doctor.configuration import read_settings
 from ops.doctor.examination import examine
@@ -16,7 +17,10 @@ from ops.doctor.signatures import ALL
 from ops.errors import StackError
 from ops.keys import DEFAULT_FILE, SETTING, add_key, keys_file
 from ops.settings import load_settings
-from ops.up import bring_up, show_status, take_down
+from ops.soak import run as soaking
+from ops.soak.sample import Sample
+from ops.status import show_status
+from ops.up import bring_up, take_down
 
 ROOT = Path(__file__).resolve().parent.parent
 INTERRUPTED = 130
@@ -41,9 +45,12 @@ def down() -> None:
 
 
 @app.command()
-def status() -> None:
-    """Show what runs and whether it answers."""
-    if not show_status(load_settings(ROOT), Console(soft_wrap=True)):
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what runs, how far it is, its versions, the card, and tokens a second."""
+    if not show_status(load_settings(ROOT), Console(soft_wrap=True), watch=watch, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -76,6 +83,63 @@ def report() -> None:
     console.print(f"{path} holds, without secrets, prompts and clients' addresses:", markup=False)
     for name, size in sizes.items():
         console.print(f"  {size:9} bytes  {name}", markup=False)
+
+
+@app.command()
+def accept(
+    recovery: Annotated[bool, typer.Option("--recovery", help="Kill the engine, too, and see it come back.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the acceptance test against the running stack, through nginx."""
+    settings = load_settings(ROOT)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    result = acceptance.accept(
+        settings,
+        recovery=recovery,
+        on_check=lambda check: console.print(f"{check.verdict:8} {check.name}: {check.measured}", markup=False),
+    )
+    files = acceptance.write(result, settings.run_dir)
+    if as_json:
+        sys.stdout.write(result.as_json() + "\n")
+    else:
+        acceptance.print_table(result, Console())
+    console.print(f"Report: {files[1]}", markup=False)
+    if not result.is_accepted:
+        raise typer.Exit(1)
+
+
+@app.command()
+def soak(
+    hours: Annotated[float, typer.Option(min=0.001, help="How long.")] = 1.0,
+    streams: Annotated[int, typer.Option(min=1, max=256, help="How many ask at a time.")] = soaking.STREAMS,
+    per_minute: Annotated[float, typer.Option(min=1, help="How many questions a minute.")] = soaking.PER_MINUTE,
+    as_json: Json = False,
+) -> None:
+    """Load the running stack for hours; see whether anything grows, slows or restarts. Ctrl-C ends it in order."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def show_sample(sample: Sample) -> None:
+        memory = ", ".join(f"{name} {usage.memory_bytes / 1e6:.0f}" for name, usage in sample.usage.items())
+        faults = sum(sample.faults.values())
+        console.print(
+            f"{sample.at_seconds:8.0f} s  {sample.asked:4} asked, {faults} faults,"
+            f" first token {sample.first_token_p50_seconds:.2f} s; MB: {memory}",
+            markup=False,
+        )
+
+    result, folder = soaking.soak(
+        load_settings(ROOT), hours=hours, streams=streams, per_minute=per_minute, on_sample=show_sample
+    )
+    if as_json:
+        sys.stdout.write(result.as_json() + "\n")
+    else:
+        for finding in result.findings:
+            word = "[green]pass[/]" if finding.is_good else "[red]fail[/]"
+            console.print(f"{word}  {finding.name}: {finding.measured} ({finding.limit})")
+        console.print(result.summary, markup=False)
+    console.print(f"Report: {folder}/report.html", markup=False)
+    if not result.is_good:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from ops.containers import Containers
 from ops.errors import StackError
 from ops.host import Host, inspect_host
 from ops.processes import Processes
-from ops.proof import Answer, ask, prove
+from ops.proof import Answer, prove
 from ops.settings import Settings
 from ops.waiting import Waiting
 from ops.way import StackWay
@@ -72,7 +72,8 @@ def _await_answer(way: StackWay, settings: Settings, console: Console) -> Answer
     url = address(settings)
     with Waiting(way, console) as waiting:
         # What answers before the start is through may be what is about to be replaced.
-        return prove(url, settings.start_timeout_seconds, waiting.report, still_starting=way.is_starting)
+        seconds = settings.start_timeout_seconds
+        return prove(url, seconds, waiting.report, still_starting=way.is_starting, key=settings.api_key)
 
 
 def _print_success(settings: Settings, console: Console, answer: Answer, seconds: float) -> None:
@@ -104,18 +105,3 @@ def running_ways(settings: Settings) -> list[StackWay]:
     if inspect_host().docker:
         ways.append(Containers(settings, gpu=True))
     return [way for way in ways if way.is_up()]
-
-
-def show_status(settings: Settings, console: Console) -> bool:
-    """Print each service's state and whether the stack answers; return the latter."""
-    ways = running_ways(settings)
-    if not ways:
-        console.print("Nothing is running. Start with: make up")
-        return False
-    for way in ways:
-        console.print(f"{way.name}:")
-        for service, state in way.states().items():
-            console.print(f"  {service:8} {state.word}")
-    answer = ask(address(settings))
-    console.print(f"{address(settings)} answers: {answer.model} in {answer.seconds:.1f} s", highlight=False)
-    return True
