@@ -31,7 +31,8 @@ def diagnose(evidence: Evidence, signatures: Iterable[Signature], *, answers: bo
     """
     found = [finding for signature in signatures if (finding := _look(evidence, signature, answers=answers))]
     exact = [finding for finding in found if finding.signature.weight is not Weight.ECHO]
-    told = exact or found
+    # Of consequences what is seen now says more than what a log may have kept for long.
+    told = exact or [finding for finding in found if finding.source not in LOGS] or found
     if answers:
         told = [finding for finding in told if finding.signature.weight is Weight.FAULT]
     return sorted(told, key=lambda finding: finding.is_past)

@@ -25,6 +25,7 @@ from ops.way import SERVICES, ServiceState, StackWay
 LOG_LINES = 2000
 OTHERS_HOLD_GB = 1.0
 _GB = 1e9
+BEFORE_WEIGHTS = ("checking", "downloading")
 _FIGURES = ("gateway_edge_disagreement", "gateway_state_degraded")
 
 
@@ -104,9 +105,16 @@ def _host(settings: Settings, ways: Sequence[StackWay], *, answers: bool) -> Ite
         yield from probes.probe_ports(ports)
     yield from probes.probe_disk(settings.root)
     yield from probes.probe_memory()
-    is_offline = settings.environment.get("ENGINE_OFFLINE", "off") == "on"
-    if not answers and not is_offline and settings.model != "demo" and not settings.model.startswith(("/", ".")):
+    if not answers and _may_need_hub(settings, ways):
         yield from probes.probe_hub(settings)
+
+
+def _may_need_hub(settings: Settings, ways: Sequence[StackWay]) -> bool:
+    """Whether the weights may still have to come: an engine that starts already has them."""
+    if settings.environment.get("ENGINE_OFFLINE", "off") == "on" or settings.model.startswith(("/", ".")):
+        return False
+    stages = [stage.name for way in ways if (stage := way.stage())]
+    return settings.model != "demo" and all(name in BEFORE_WEIGHTS for name in stages)
 
 
 def _docker(settings: Settings, way: StackWay | None) -> Iterator[str]:

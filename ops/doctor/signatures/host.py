@@ -57,7 +57,7 @@ SIGNATURES = (
         "The weights' hub {name} has no address here: there is no network, or no name service.",
         "Check the network and /etc/resolv.conf; or set ENGINE_HUB_ENDPOINT to a mirror, ENGINE_HUB=modelscope, "
         "or ENGINE_MODEL to a folder or `demo`.",
-        Weight.HINT,
+        Weight.ECHO,
     ),
     Signature(
         "hub-unreachable",
@@ -66,7 +66,7 @@ SIGNATURES = (
         re.compile(r"the hub (?P<url>\S+) cannot be reached"),
         "The weights' hub {url} does not answer from here.",
         "Set ENGINE_HUB_ENDPOINT to a mirror, ENGINE_HUB=modelscope, or HTTPS_PROXY; or ENGINE_MODEL to a folder.",
-        Weight.HINT,
+        Weight.ECHO,
     ),
     Signature(
         "clock-wrong",

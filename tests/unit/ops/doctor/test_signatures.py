@@ -85,3 +85,10 @@ def test_an_echo_is_told_only_alone() -> None:
     assert [f.signature.id for f in diagnose(both, [exact, echo], answers=False)] == ["exact"]
     assert [f.signature.id for f in diagnose({Source.ENGINE: ["failed"]}, [exact, echo], answers=False)] == ["echo"]
     assert diagnose({Source.ENGINE: ["failed"]}, [exact, echo], answers=True) == []
+
+
+def test_of_consequences_those_seen_now_are_told() -> None:
+    old = Signature("old", Trouble.START, (Source.EDGE,), re.compile("refused"), "", "", Weight.ECHO)
+    now = Signature("now", Trouble.START, (Source.STATES,), re.compile("down"), "", "", Weight.ECHO)
+    evidence = {Source.EDGE: ["refused"], Source.STATES: ["down"]}
+    assert [f.signature.id for f in diagnose(evidence, [old, now], answers=False)] == ["now"]
