@@ -102,8 +102,8 @@ def _card(row: list[str]) -> Card:
         power_watts=_number(row[7]),
         is_slowed_by_heat="Active" in row[8:10],
         uncorrected_errors=None if (errors := _number(row[10])) is None else int(errors),
-        row_waits=row[11] in ("Yes", "1"),
-        row_failed=row[12] in ("Yes", "1"),
+        row_waits=row[11] == "Yes",
+        row_failed=row[12] == "Yes",
     )
 
 

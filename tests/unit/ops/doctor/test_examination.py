@@ -141,9 +141,13 @@ def test_a_hub_without_a_name_is_told_from_one_that_does_not_answer() -> None:
 
 
 def test_a_cards_state_is_read_and_its_troubles_are_named() -> None:
-    # As nvidia-smi prints it, of an H200 and of a card without ECC.
+    # As nvidia-smi 580 prints it, of a sound H200, of one in trouble, and of a card without ECC.
+    sound = "0, NVIDIA H200, 580.159.04, 0, 143771, 0, 36, 80.78, Not Active, Not Active, 0, No, No\n"
+    [card] = parse_cards(sound)
+    assert (card.total_bytes, card.uncorrected_errors, card.row_waits) == (143771 * 1024**2, 0, False)
+    assert diagnose({Source.CARD: list(_card_lines([card], "", others_bytes=0))}, ALL, answers=False) == []
     text = (
-        "0, NVIDIA H200, 570.195.03, 1024, 143771, 3, 40, 120.51, Not Active, Active, 3, 1, 0\n"
+        "0, NVIDIA H200, 570.195.03, 1024, 143771, 3, 40, 120.51, Not Active, Active, 3, Yes, No\n"
         "1, NVIDIA GeForce RTX 3090, 580.65.06, 9, 24576, 0, 29, 24.10, Not Active, Not Active, [N/A], [N/A], [N/A]\n"
     )
     first, second = parse_cards(text)
