@@ -11,8 +11,6 @@ import sys
 import urllib.error
 import urllib.request
 
-from prometheus_client import disable_created_metrics
-
 from gateway import logs
 from gateway.app import create_app
 from gateway.server import listen, make_server, raise_file_limit
@@ -48,8 +46,6 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     """Serve until a signal has stopped it in order; return the exit code."""
     log = logging.getLogger("gateway")
     raise_file_limit()
-    # A second series for each counter, which nothing reads.
-    disable_created_metrics()  # type: ignore[no-untyped-call]
     try:
         app = create_app(settings)
     except SettingsError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -42,7 +42,9 @@ class Gateway:
     """The running parts that the server has to know: what to start, and how to stop in order."""
 
     def __init__(self, settings: Settings) -> None:
-        self.metrics = Metrics(CollectorRegistry())
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.metrics = Metrics(registry)
         self.in_flight = InFlight()
         self.client = EngineClient(settings.connect_timeout_seconds)
         self.upstreams = Upstreams(settings.upstreams)

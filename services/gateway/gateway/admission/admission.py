@@ -88,7 +88,7 @@ class Admission:
     def leave(self, place: "Place", error: BaseException | None) -> None:
         """Take a place back; `error` is what ended the request, if anything did."""
         self._running -= 1
-        place.engine.outstanding -= 1
+        place.engine.work.end()
         request = place.request
         done = self._work.done(request.exchange, request.generation, request.cost, error)
         self._shares.end(request.share, done - request.cost)
@@ -107,7 +107,7 @@ class Admission:
     def _begin(self, engine: Engine, request: "_Request") -> "Place":
         self._shares.begin(request.share, request.cost)
         self._running += 1
-        engine.outstanding += 1
+        engine.work.begin()
         return Place(self, engine, request)
 
     def _end_wait(self, request: "_Request", result: "Place | GatewayError") -> None:

@@ -37,7 +37,12 @@ class Upstreams:
     @property
     def engines(self) -> list[Engine]:
         """Every engine known now."""
-        return [*self._fixed, *self._found.values(), *self.launchers.engines, *self._leaving]
+        return [*self.staying, *self._leaving]
+
+    @property
+    def staying(self) -> list[Engine]:
+        """The engines that are not only known until their last answer."""
+        return [*self._fixed, *self._found.values(), *self.launchers.engines]
 
     def pick(self, has_room: Callable[[Engine], bool]) -> Engine | None:
         """Return the ready engine that has room and the least outstanding work, None if there is none.
