@@ -87,6 +87,14 @@ class Metrics:
             ("limit",),
             [("requests",), ("tokens",), ("streams",)],
         )
+        self.state_degraded = series.flag(
+            "gateway_state_degraded",
+            "1 while the state that gateways share is away, and each grants its share of the limits.",
+        )
+        self.edge_disagreement = series.flag(
+            "gateway_edge_disagreement",
+            "1 if a request of our own through nginx was counted as somebody else; the log says why.",
+        )
 
     def settle(self, exchange: Exchange, outcome: Outcome, finished_at: float) -> None:
         """Count a finished request."""
@@ -115,22 +123,6 @@ class Metrics:
     def count_rate_limited(self, limit: str) -> None:
         """Count a request refused by one of the limits `requests`, `tokens` and `streams`."""
         self._rate_limited[limit,].inc()
-
-    def show_degraded_from(self, degraded: Callable[[], bool]) -> None:
-        """Publish whether the shared state is away, asked at each scrape."""
-        self._series.gauge(
-            "gateway_state_degraded",
-            "1 while the state that gateways share is away, and each grants its share of the limits.",
-            degraded,
-        )
-
-    def show_disagreement_from(self, disagrees: Callable[[], bool]) -> None:
-        """Publish whether nginx and the gateway take one client for another, asked at each scrape."""
-        self._series.gauge(
-            "gateway_edge_disagreement",
-            "1 if a request of our own through nginx was counted as somebody else; the log says why.",
-            disagrees,
-        )
 
     def show_queue_depth_from(self, depth: Callable[[], int]) -> None:
         """Publish how many requests wait, asked at each scrape."""

@@ -34,6 +34,10 @@ class Number:
         """Add to it."""
         self._cells.own[self._column] += by
 
+    def set(self, value: float) -> None:
+        """Let this process's part of a level be so much."""
+        self._cells.own[self._column] = value
+
     def dec(self) -> None:
         """Take one away, from a level."""
         self._cells.own[self._column] -= 1.0
@@ -86,6 +90,12 @@ class Series(Collector):
         """Set a gauge up that each process raises and lowers."""
         column = self._cells.columns(level=True)
         self.gauge(name, text, lambda: self._cells.total(column))
+        return Number(self._cells, column)
+
+    def flag(self, name: str, text: str) -> Number:
+        """Set a gauge up that is 1 while it is set in any process."""
+        column = self._cells.columns(level=True)
+        self.gauge(name, text, lambda: self._cells.total(column) > 0)
         return Number(self._cells, column)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:

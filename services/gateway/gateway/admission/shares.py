@@ -58,6 +58,11 @@ class Shares:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def clients(self) -> int:
+        """How many have something running or waiting."""
+        return len(self._shares) - len(self._idle)
+
     def of(self, client: str) -> Share:
         """Return a client's share, lifted to where the others are served if it has nothing waiting."""
         share = self._shares.get(client) or Share(client)
