@@ -18,7 +18,7 @@ from tests.fakes.gateway import CHAT, NO_TLS, STREAMED, UNLIMITED, RawClient
 from tests.state.server import Server
 
 # A machine that does much else.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 # `python -m gateway`, which waits longer than 50 ms for answers of Valkey, as in `patient_gateways`.
 RUN = """
 import sys

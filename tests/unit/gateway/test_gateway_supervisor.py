@@ -12,17 +12,21 @@ import pytest
 from tests.conftest import ROOT
 
 SCRIPT = """
-import json, logging, os, signal, socket, sys, time
+import logging, os, signal, socket, sys, time
 from gateway.logs import configure
 from gateway.workers import Shared, Supervisor
 
 shared = Shared(2)
 configure("info", lock=shared.log_lock)
 
+def say_that_it_serves():
+    fields = {"row": shared.cells.row, "pid": os.getpid()}
+    logging.getLogger("test").info("serves", extra={"fields": fields})
+
 def serve(_listener=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     shared.note_serving()
-    print(json.dumps({"message": "serves", "row": shared.cells.row, "pid": os.getpid()}), flush=True)
+    say_that_it_serves()
     while True:
         time.sleep(60)
 
@@ -34,7 +38,7 @@ def fail(_listener):
 def stay(_listener):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     shared.note_serving()
-    print(json.dumps({"message": "serves", "row": shared.cells.row, "pid": os.getpid()}), flush=True)
+    say_that_it_serves()
     while True:
         time.sleep(60)
 

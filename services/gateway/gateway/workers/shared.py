@@ -32,6 +32,7 @@ class Shared:
         self.log_lock = Lock()
         self._pid = self.cells.columns(level=True)
         self._open_answers = self.cells.columns(level=True)
+        self._stops = self.cells.columns(level=True)
         self._serves = self.cells.columns(level=True)
 
     @property
@@ -54,10 +55,13 @@ class Shared:
     def tell_open_answers(self, number: int) -> float:
         """Say how many answers this process that is stopping has not finished; return how many all of them have not.
 
-        What one has that has not begun to stop is not known.
+        One that has not begun to stop may have some.
         """
-        self.cells.own[self._open_answers] = number
-        return self.cells.total(self._open_answers)
+        own = self.cells.own
+        own[self._open_answers], own[self._stops] = number, 1
+        pids, stops = self.cells.of(self._pid), self.cells.of(self._stops)
+        unheard = sum(1 for row, pid in enumerate(pids) if pid and not stops[row] and row != self.watcher_row)
+        return self.cells.total(self._open_answers) + unheard
 
     def vacate(self, row: int) -> None:
         """Take away what a process that is gone had, and tell the others of the places."""

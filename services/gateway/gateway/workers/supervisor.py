@@ -127,6 +127,7 @@ class Supervisor:
         seat.pid = 0
         self._shared.vacate(seat.row)
         if self._kills_at is not None:
+            _close(seat)
             # One that was told to stop before it could listen to that has stopped too.
             self._code = self._code or (0 if code in {0, -signal.SIGTERM} else FAILED)
             if [left.row for left in self._living] == [self._shared.watcher_row]:
@@ -142,19 +143,25 @@ class Supervisor:
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (seat.early_deaths - 2), LONGEST_PAUSE_SECONDS)
         pause = pause if seat.early_deaths > 1 else 0.0
         seat.due_at = time.monotonic() + pause
-        if pause and seat.listener:
-            # Until then connections go to the others.
-            seat.listener.close()
-            seat.listener = None
+        if pause:
+            _close(seat)
         _log.error("process_died", extra={"fields": {**fields, "replaced_in_seconds": pause}})
 
     def _end_late(self) -> None:
         if self._kills_at is None or time.monotonic() < self._kills_at:
             return
-        for seat in self._living:
+        workers = [seat for seat in self._living if seat.row != self._shared.watcher_row]
+        for seat in workers or self._living:
             _log.error("process_cut_off", extra={"fields": {"worker": seat.row, "pid": seat.pid}})
             os.kill(seat.pid, signal.SIGKILL)
         self._kills_at = time.monotonic() + self._grace_seconds
+
+
+def _close(seat: _Seat) -> None:
+    """Let connections go to the others."""
+    if seat.listener:
+        seat.listener.close()
+        seat.listener = None
 
 
 def _be(row: int, shared: Shared, signals: set[int | signal.Signals], role: Callable[[], int]) -> NoReturn:
