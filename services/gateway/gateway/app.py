@@ -81,7 +81,6 @@ class Gateway:
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:
         """Keep the engines watched and the session open as long as the application runs."""
-        await self.client.start()
         if self.shared:
             await self.shared.start()
         self.readiness.start()
@@ -93,7 +92,7 @@ class Gateway:
             await self.readiness.stop()
             if self.shared:
                 await self.shared.stop()
-            await self.client.close()
+            self.client.close()
 
 
 class Drain:
