@@ -27,7 +27,7 @@ from gateway.policy import Clamps, Policy
 from gateway.rates import OFF, Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
-from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
+from gateway.routes import BodyReader, Counting, Generations, livez_route, metrics_route, models_route, readyz_route
 from gateway.settings import Settings, SettingsError
 from gateway.upstreams import EngineClient, Upstreams
 
@@ -148,7 +148,16 @@ def create_app(settings: Settings) -> Application:
         ),
     )
     policy = Policy(Clamps(max_tokens=settings.max_tokens, max_choices=settings.max_choices))
-    generations = Generations(gateway.identity, policy, gateway.limits, relay, settings.max_body_bytes)
+    bodies = BodyReader(settings.max_body_bytes)
+    generations = Generations(gateway.identity, bodies, policy, gateway.limits, relay)
+    counting = Counting(
+        identity=gateway.identity,
+        bodies=bodies,
+        policy=policy,
+        limits=gateway.limits,
+        upstreams=gateway.upstreams,
+        client=gateway.client,
+    )
     control = FastAPI(
         title="gateway",
         docs_url=None,
@@ -160,8 +169,11 @@ def create_app(settings: Settings) -> Application:
         lifespan=gateway.running,
         middleware=[Middleware(Edge, metrics=gateway.metrics)],
         exception_handlers={HTTPException: _refuse, RequestValidationError: _refuse_query},
-        # `Front` takes these; here they are known for the answer to other methods.
-        routes=[Route(path, generations, methods=["POST"]) for path in sorted(GENERATIONS)],
+        routes=[
+            # `Front` takes these; here they are known for the answer to other methods.
+            *(Route(path, generations, methods=["POST"]) for path in sorted(GENERATIONS)),
+            Route("/tokenize", counting, methods=["POST"]),
+        ],
     )
     control.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
     control.add_api_route("/livez", livez_route())
