@@ -17,10 +17,9 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import uvloop
-from fastapi import FastAPI
 
 from gateway import logs
-from gateway.app import LAST_EVENT_SECONDS, create_app
+from gateway.app import LAST_EVENT_SECONDS, Application, create_app
 from gateway.server import LAST_BYTES_SECONDS, listen, make_server, raise_file_limit
 from gateway.settings import Settings, SettingsError, load
 from gateway.workers import Shared, Supervisor, usable_cores
@@ -32,6 +31,8 @@ WRONG_SETTING = 2
 MOST_CHOSEN_WORKERS = 4
 # What a worker may take from the end of the grace to its end.
 AFTER_GRACE_SECONDS = LAST_EVENT_SECONDS + LAST_BYTES_SECONDS + 2.0
+# Some hundred requests' objects, instead of some ten's.
+GC_THRESHOLDS = (50_000, 20, 50)
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -87,13 +88,14 @@ def how_many_workers(settings: Settings) -> tuple[int, str]:
     return max(1, min(MOST_CHOSEN_WORKERS, cores // 2)), f"cores that may be used: {cores}"
 
 
-def serve_alone(app: FastAPI, listener: socket.socket) -> int:
+def serve_alone(app: Application, listener: socket.socket) -> int:
     """Serve in this process."""
-    make_server(app, app.state.gateway.drain.advance).run(sockets=[listener])
+    spare_the_collector()
+    make_server(app.serve, app.gateway.drain.advance).run(sockets=[listener])
     return 0
 
 
-def serve_together(settings: Settings, app: FastAPI, common: Shared) -> int:
+def serve_together(settings: Settings, app: Application, common: Shared) -> int:
     """Serve in several processes: one that watches the engines, and the workers."""
 
     def work(listener: socket.socket) -> int:
@@ -102,14 +104,14 @@ def serve_together(settings: Settings, app: FastAPI, common: Shared) -> int:
 
     def watch() -> int:
         logs.configure(settings.log_level, common.cells.row, common.log_lock)
-        uvloop.run(until_stopped(app.state.gateway.watching()))
+        uvloop.run(until_stopped(app.gateway.watching()))
         return 0
 
     logs.configure(settings.log_level, lock=common.log_lock)
-    app.state.gateway.publisher.publish()
-    # What is there now is never collected: the processes have it in common as long as none of them touches it.
-    gc.collect()
-    gc.freeze()
+    if app.gateway.publisher:
+        app.gateway.publisher.publish()
+    # The processes have what is there now in common, as long as none of them touches it.
+    spare_the_collector()
     one_listener = partial(listen, settings.host, settings.port, one_of_several=True)
     return Supervisor(common, watch, work, one_listener, settings.drain_seconds + AFTER_GRACE_SECONDS).run()
 
@@ -121,6 +123,16 @@ async def until_stopped(running: AbstractAsyncContextManager[None]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running:
         await stop.wait()
+
+
+def spare_the_collector() -> None:
+    """Keep what lives as long as the process out of every collection, and collect less often.
+
+    What requests leave behind is freed by counting; cycles are few. CPU time per request is 7 % less (bench/README.md).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def check_health(settings: Settings) -> int:
