@@ -98,6 +98,24 @@ async def test_a_refused_body_costs_nothing(engine: FakeEngine) -> None:
         assert statuses(await flood(gateway, 6)) == {200: 5, 429: 1}
 
 
+async def test_a_large_body_costs_a_request_whatever_it_is_and_is_not_read_by_who_has_none(engine: FakeEngine) -> None:
+    """Else who sends nothing but junk of 2 MiB holds up all the others, uncounted."""
+    large = b'{"messages": [' + b'{"a": 1}, ' * 2000 + b"1]}"
+    async with running_gateway(engine, **FIVE) as gateway:
+        responses = [await gateway.client.post("/v1/chat/completions", content=large) for _ in range(8)]
+        assert statuses(responses) == {400: 5, 429: 3}
+        assert all("x-ratelimit-remaining-requests" in response.headers for response in responses)
+        check_retry_after(responses[-1])
+        assert (await gateway.chat()).status_code == 429
+        own = {**CHAT, "messages": [{"role": "user", "content": "a" * len(large)}]}
+        assert statuses([await gateway.chat(own, headers=at("203.0.113.2")) for _ in range(6)]) == {200: 5, 429: 1}
+    async with running_gateway(engine, GATEWAY_RATE_LIMIT_TOKENS="9000/minute") as gateway:
+        for _ in range(3):
+            refused = await gateway.client.post("/v1/chat/completions", content=large)
+            assert (refused.status_code, refused.headers["x-ratelimit-remaining-tokens"]) == (400, "1947")
+        assert (await gateway.chat()).status_code == 200, "it has cost no tokens"
+
+
 async def test_streams_at_a_time_are_counted_and_freed_however_they_end(engine: FakeEngine) -> None:
     async with running_gateway(engine, GATEWAY_MAX_STREAMS_PER_CLIENT="3") as gateway:
         engine.script = hold

@@ -156,7 +156,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
     app.add_api_route("/livez", livez_route())
-    app.add_api_route("/readyz", readyz_route(gateway.readiness))
+    app.add_api_route("/readyz", readyz_route(gateway.readiness, gateway.agreement))
     app.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
     app.state.gateway = gateway
     return app

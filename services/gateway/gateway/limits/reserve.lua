@@ -34,7 +34,8 @@ for i = 1, 2 do
     local used = 0
     for j, at in ipairs(state[2 * i - 1]) do
       if at > now - windows[i] + tolerance then
-        times[#times + 1] = at
+        -- What a clock that was set back has left in the future would never leave the window.
+        times[#times + 1] = math.min(at, now)
         amounts[#amounts + 1] = state[2 * i][j]
         used = used + state[2 * i][j]
       end
