@@ -105,6 +105,7 @@ class _Engine:
         # As vLLM publishes it: what the last step left waiting.
         self._waiting = 0
         self.batches: list[int] = []
+        self.looks = 0
 
     def ask(self) -> _Sequence:
         """Queue a sequence."""
@@ -137,6 +138,7 @@ class _Engine:
     async def look(self) -> None:
         """Look at it as readiness does."""
         while True:
+            self.looks += 1
             self._known.load = Load(self._waiting, len(self._batch), self._known.outstanding)
             self._admission.wake()
             try:
@@ -146,6 +148,45 @@ class _Engine:
             except TimeoutError:
                 pass
             self._known.attention.clear()
+
+
+def crowd(machine: Machine, number: int, *, told: bool) -> tuple[float, int]:
+    """Let so many ask a fresh gateway at once; return the seconds until the last has its first token, and the looks."""
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner, clock_of(runner.get_loop()):
+        return runner.run(_crowd(machine, number, told=told))
+
+
+async def _crowd(machine: Machine, number: int, *, told: bool) -> tuple[float, int]:
+    engine, admission = _fresh(machine, told=told, size=number)
+
+    async def ask() -> None:
+        exchange = Exchange("r", "e", "chat_completions", "POST", 0.0)
+        exchange.client = "crowd"
+        with await admission.admit(exchange, GENERATION, _say_nothing):
+            await engine.ask().first.wait()
+            first_tokens.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(600)
+
+    first_tokens: list[float] = []
+    tasks = [asyncio.create_task(work) for work in (engine.step_on(), engine.look(), *(ask() for _ in range(number)))]
+    while len(first_tokens) < number:  # noqa: ASYNC110  (the clock jumps)
+        await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return first_tokens[-1], engine.looks
+
+
+def _fresh(machine: Machine, *, told: bool, size: int) -> "tuple[_Engine, Admission]":
+    """Return an engine that has just become ready, and admission to it."""
+    upstreams = Upstreams(("http://engine:8000",))
+    known = upstreams.engines[0]
+    known.state = State.READY
+    known.load = Load(0, 0, 0)
+    known.told = EngineStatus(stage="serving", since=0, port=8000, sequences=machine.sequences if told else None)
+    metrics = Metrics(CollectorRegistry())
+    admission = Admission(upstreams, metrics, EngineFigures(), size=size, timeout_seconds=120, tell_seconds=600)
+    return _Engine(machine, known, admission), admission
 
 
 async def _say_nothing(_place: int, _seconds_left: float | None) -> None:
@@ -165,13 +206,8 @@ async def _simulate(
     machine: Machine, askers: Sequence[Asker], allowance: Allowance, warm_seconds: float, seconds: float
 ) -> dict[str, float]:
     now = asyncio.get_running_loop().time
-    upstreams, metrics = Upstreams(("http://engine:8000",)), Metrics(CollectorRegistry())
-    known = upstreams.engines[0]
-    known.state = State.READY
-    known.told = EngineStatus(stage="serving", since=0, port=8000, sequences=machine.sequences)
-    limits = Limits(MemoryLedger(clock=now), metrics)
-    admission = Admission(upstreams, metrics, EngineFigures(), size=256, timeout_seconds=120, tell_seconds=600)
-    engine = _Engine(machine, known, admission)
+    engine, admission = _fresh(machine, told=True, size=256)
+    limits = Limits(MemoryLedger(clock=now), Metrics(CollectorRegistry()))
     served = 0
 
     async def ask(asker: Asker) -> None:
