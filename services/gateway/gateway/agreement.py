@@ -28,6 +28,10 @@ HEADER = "X-Agreement-Check"
 CLAIMED = "192.0.2.1"
 # On one host nginx and its clients have the same address; another of the loopback network tells them apart.
 ON_LOOPBACK = ("127.0.0.2", 0)
+NOTE = (
+    "nginx and the gateway take one client for another, so limits count the wrong ones: the gateway's log says under "
+    "edge_disagrees how to mend it."
+)
 _ANSWER_BYTES = 1024
 _log = logging.getLogger("gateway.agreement")
 
@@ -80,6 +84,11 @@ class Agreement:
         self._disagreement = metrics.edge_disagreement
         self._found = ""
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What an operator should know of it, without addresses: anybody may read it."""
+        return [NOTE] if self._disagreement.total() else []
 
     def start(self) -> None:
         """Begin to ask."""

@@ -247,7 +247,7 @@ def create_app(settings: Settings, common: Shared | None = None) -> Application:
     )
     control.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
     control.add_api_route("/livez", livez_route())
-    control.add_api_route("/readyz", readyz_route(gateway.readiness))
+    control.add_api_route("/readyz", readyz_route(gateway.readiness, gateway.agreement))
     control.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
     return Application(Front(Edge(generations, gateway.metrics), GENERATIONS, control), control, gateway)
 

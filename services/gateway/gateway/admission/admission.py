@@ -68,8 +68,9 @@ class Admission:
         """
         if len(self._shares):
             self.wake()
-        share = self._shares.of(exchange.client)
-        request = _Request(share, exchange.received_at, self._work.expected(generation), exchange, generation)
+        cost = self._work.expected(generation)
+        share = self._shares.of(exchange.client, cost)
+        request = _Request(share, exchange.received_at, cost, generation.choices, exchange, generation)
         if not exchange.queue_entered_at and (place := self._begin_at_once(request)):
             return place
         exchange.queue_entered_at = exchange.queue_entered_at or time.perf_counter()
@@ -104,14 +105,13 @@ class Admission:
 
     def leave(self, place: "Place", error: BaseException | None) -> None:
         """Take a place back; `error` is what ended the request, if anything did."""
-        self._running -= 1
-        place.engine.work.end()
         request = place.request
+        self._running -= request.places
+        place.engine.work.end(request.places)
         done = self._work.done(request.exchange, request.generation, request.cost, error)
-        self._shares.end(request.share, done - request.cost)
+        self._shares.end(request, done - request.cost)
         self._tell()
-        if request.exchange.engine_answered_at:
-            self._pace.note(time.perf_counter() - place.began_at)
+        self._pace.end(time.perf_counter() - place.began_at if request.exchange.engine_answered_at else None)
         self.wake()
         self._crowd.call()
 
@@ -127,9 +127,10 @@ class Admission:
             return self._begin(engine, request) if engine and not self._crowd.others_first() else None
 
     def _begin(self, engine: Engine, request: "_Request") -> "Place":
-        self._shares.begin(request.share, request.cost)
-        self._running += 1
-        engine.work.begin()
+        self._shares.begin(request)
+        self._pace.begin()
+        self._running += request.places
+        engine.work.begin(request.places)
         self._tell()
         return Place(self, engine, request)
 
@@ -229,7 +230,7 @@ class Admission:
 
     def _seconds_left(self, place: int) -> float | None:
         if self._upstreams.ready:
-            return self._pace.seconds_for(place, self._running)
+            return self._pace.seconds_for(place)
         return self._upstreams.seconds_left()
 
     def _limit(self) -> float:

@@ -65,11 +65,11 @@ class Load:
 class Work(Protocol):
     """How many of the gateway's requests an engine has."""
 
-    def begin(self) -> None:
-        """Count one more, of this process."""
+    def begin(self, number: int = 1) -> None:
+        """Count so many more, of this process."""
 
-    def end(self) -> None:
-        """Count one less, of this process."""
+    def end(self, number: int = 1) -> None:
+        """Count so many less, of this process."""
 
     def total(self) -> int:
         """Return how many there are, those of all processes together."""
@@ -81,13 +81,13 @@ class OwnWork:
     def __init__(self, number: int = 0) -> None:
         self._number = number
 
-    def begin(self) -> None:
-        """Count one more."""
-        self._number += 1
+    def begin(self, number: int = 1) -> None:
+        """Count so many more."""
+        self._number += number
 
-    def end(self) -> None:
-        """Count one less."""
-        self._number -= 1
+    def end(self, number: int = 1) -> None:
+        """Count so many less."""
+        self._number -= number
 
     def total(self) -> int:
         """Return how many there are."""

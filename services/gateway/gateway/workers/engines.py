@@ -37,13 +37,13 @@ class SharedWork:
         self._cells = cells
         self._column = column
 
-    def begin(self) -> None:
-        """Count one more, of this process."""
-        self._cells.own[self._column] += 1
+    def begin(self, number: int = 1) -> None:
+        """Count so many more, of this process."""
+        self._cells.own[self._column] += number
 
-    def end(self) -> None:
-        """Count one less, of this process."""
-        self._cells.own[self._column] -= 1
+    def end(self, number: int = 1) -> None:
+        """Count so many less, of this process."""
+        self._cells.own[self._column] -= number
 
     def total(self) -> int:
         """Return how many there are."""
