@@ -10,7 +10,7 @@ from starlette.types import Scope
 from gateway.errors import Outcome
 from gateway.rates import Allowance
 
-Route = Literal["chat_completions", "completions", "models", "livez", "readyz", "metrics", "other"]
+Route = Literal["chat_completions", "completions", "tokenize", "models", "livez", "readyz", "metrics", "other"]
 ROUTES: tuple[Route, ...] = get_args(Route)
 RELAYED_ROUTES: frozenset[Route] = frozenset({"chat_completions", "completions"})
 # The launcher's words for how far an engine has come, in this order.
@@ -145,10 +145,11 @@ class EngineReport(BaseModel):
 
 
 class ReadinessReport(BaseModel):
-    """What `/readyz?verbose` answers."""
+    """What `/readyz?verbose` answers; `notes` say what is wrong though requests may be taken."""
 
     ready: bool
     draining: bool
     waits_for: str | None
     seconds_left: float | None
     engines: list[EngineReport]
+    notes: list[str]
