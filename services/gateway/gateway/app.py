@@ -17,6 +17,7 @@ from starlette.routing import Route
 from gateway.admission import Admission, EngineFigures, NoLimit, NumberInAll
 from gateway.agreement import Agreement
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.history import History
 from gateway.identity import Identity, Keys, KeysError, SharedKeyError, read_or_make
 from gateway.limits import Limits, MemoryLedger
 from gateway.metrics import Metrics
@@ -25,7 +26,7 @@ from gateway.policy import Clamps, Policy
 from gateway.rates import OFF, Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
-from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
+from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route, status_routes
 from gateway.settings import Settings, SettingsError
 from gateway.upstreams import EngineClient, Upstreams
 
@@ -73,6 +74,7 @@ class Gateway:
         self.shared = _shared(settings.state_url, memory) if settings.state_url else None
         self.limits = Limits(self.shared or memory, self.metrics)
         self.metrics.show_degraded_from(lambda: self.shared is not None and self.shared.degraded)
+        self.history = History(self.metrics.registry)
         self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds)
 
     @asynccontextmanager
@@ -83,9 +85,11 @@ class Gateway:
             await self.shared.start()
         self.readiness.start()
         self.agreement.start()
+        self.history.start()
         try:
             yield
         finally:
+            await self.history.stop()
             await self.agreement.stop()
             await self.readiness.stop()
             if self.shared:
@@ -152,6 +156,7 @@ def create_app(settings: Settings) -> FastAPI:
         routes=[
             Route("/v1/chat/completions", generations, methods=["POST"]),
             Route("/v1/completions", generations, methods=["POST"]),
+            *status_routes(gateway.upstreams, gateway.history),
         ],
     )
     app.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))

@@ -52,11 +52,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one look found: requests in the engine's own queue and running, and how many were ours in all."""
+    """What one look found: requests in the engine's own queue and running, and how many were ours in all.
+
+    `cache` is the share of its KV cache in use, None where it does not say.
+    """
 
     waiting: float
     running: float
     ours: int
+    cache: float | None = None
 
 
 class Engine:
