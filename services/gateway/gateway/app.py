@@ -32,6 +32,7 @@ from gateway.upstreams import EngineClient, Upstreams
 
 if TYPE_CHECKING:
     from gateway.limits.valkey import SharedLedger
+    from gateway.tracing import Tracing
 
 # After the grace, streams need this long for their error event.
 LAST_EVENT_SECONDS = 2.0
@@ -74,6 +75,7 @@ class Gateway:
         self.shared = _shared(settings.state_url, memory) if settings.state_url else None
         self.limits = Limits(self.shared or memory, self.metrics)
         self.metrics.show_degraded_from(lambda: self.shared is not None and self.shared.degraded)
+        self.tracing = _tracing(settings) if settings.otlp_endpoint else None
         self.history = History(self.metrics.registry)
         self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds)
 
@@ -83,6 +85,8 @@ class Gateway:
         await self.client.start()
         if self.shared:
             await self.shared.start()
+        if self.tracing:
+            self.tracing.start()
         self.readiness.start()
         self.agreement.start()
         self.history.start()
@@ -95,6 +99,8 @@ class Gateway:
             if self.shared:
                 await self.shared.stop()
             await self.client.close()
+            if self.tracing:
+                await self.tracing.stop()
 
 
 class Drain:
@@ -151,7 +157,13 @@ def create_app(settings: Settings) -> FastAPI:
         # Looking for a telemetry provider in the environment at every request takes 20 µs; we have our own metrics.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         lifespan=gateway.running,
-        middleware=[Middleware(Edge, metrics=gateway.metrics)],
+        middleware=[
+            Middleware(
+                Edge,
+                metrics=gateway.metrics,
+                begin_trace=gateway.tracing.begin if gateway.tracing else None,
+            )
+        ],
         exception_handlers={HTTPException: _refuse, RequestValidationError: _refuse_query},
         routes=[
             Route("/v1/chat/completions", generations, methods=["POST"]),
@@ -197,6 +209,13 @@ def _shared(url: str, memory: MemoryLedger) -> "SharedLedger":
     from gateway.limits.valkey import SharedLedger  # noqa: PLC0415
 
     return SharedLedger(url, memory)
+
+
+def _tracing(settings: Settings) -> "Tracing":
+    # Half a second to load, for the few who trace.
+    from gateway.tracing import Tracing  # noqa: PLC0415
+
+    return Tracing(settings.otlp_endpoint, share=settings.trace_share, continue_clients=settings.trace_clients == "on")
 
 
 async def _refuse(_request: Request, exception: Exception) -> NoReturn:

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Literal, Protocol, cast, get_args
 
 from pydantic import BaseModel
 from starlette.types import Scope
@@ -38,6 +38,16 @@ class Client:
     allowance: Allowance
 
 
+class Trace(Protocol):
+    """One request's trace, for whoever serves it."""
+
+    def call_engine(self, engine: str, model: str) -> str | None:
+        """Note that an engine is called, by its label and what it serves; return the `traceparent` for it."""
+
+    def end(self, exchange: "Exchange", outcome: Outcome, finished_at: float) -> None:
+        """Note how the request has ended."""
+
+
 @dataclass(slots=True)
 class Exchange:
     """What is known of one request; times in seconds of `time.perf_counter()`, 0.0 where not reached."""
@@ -56,6 +66,8 @@ class Exchange:
     client: str = ""
     # What tells the client how it stands, for the answer whatever that is.
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    # None where nobody traces.
+    trace: Trace | None = None
     streamed: bool = False
     engine: str | None = None
     body_read_at: float = 0.0

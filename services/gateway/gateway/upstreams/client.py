@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -170,7 +171,7 @@ class EngineClient:
             raise RuntimeError("the client has not been started")
         return self._started
 
-    async def post(self, engine: Engine, path: str, body: bytes, request_id: str) -> Answer:
+    async def post(self, engine: Engine, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Send a JSON body and return the answer's head.
 
         Raises UpstreamUnavailable only if nothing was sent. Cancelling closes the connection, which aborts
@@ -180,7 +181,7 @@ class EngineClient:
             response = await self._session.post(
                 engine.url(path),
                 data=body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body),
-                headers={"Content-Type": "application/json", "X-Request-Id": request_id},
+                headers={"Content-Type": "application/json", **headers},
                 allow_redirects=False,
             )
         except CLIENT_ERRORS as error:

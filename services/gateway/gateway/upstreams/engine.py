@@ -111,6 +111,11 @@ class Engine:
         return State.DRAINING if self.is_stopping and self.state in _TAKES_REQUESTS else self.state
 
     @property
+    def model(self) -> str:
+        """The name of what it serves; of several, the first; empty until it has listed any."""
+        return str(self.models[0]["id"]) if self.models else ""
+
+    @property
     def family(self) -> str:
         """What the engines behind one name have in common, the name; for a fixed address, its label."""
         return self.label.partition("/")[0]
