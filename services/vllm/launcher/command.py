@@ -34,6 +34,7 @@ _CACHES = {
     "XDG_CACHE_HOME": "xdg",
     "XDG_CONFIG_HOME": "xdg/config",
 }
+_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_SERVICE_NAME": "ernie-engine"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def server_environment(
         result.pop(name, None)
     return {
         "VLLM_NO_USAGE_STATS": "1",
-        **({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"} if settings.otlp_endpoint else {}),
+        **(_TRACES if settings.otlp_endpoint else {}),
         **result,
         **_cards(plan, index),
         **plan.environment,

@@ -55,6 +55,21 @@ def test_on_a_card(argv: Callable[..., tuple[str, ...]], model: Path) -> None:
     assert "--enforce-eager" not in words
 
 
+def test_traces_go_where_they_are_sent(
+    argv: Callable[..., tuple[str, ...]], ernie: Checkpoint, machine: Machine
+) -> None:
+    assert "--otlp-traces-endpoint" not in argv("a10")
+    sent = argv("a10", otlp_endpoint="http://collector:4318/")
+    assert _value(sent, "--otlp-traces-endpoint") == "http://collector:4318/v1/traces"
+    settings = Settings(model="baidu/ERNIE-4.5-0.3B-PT", otlp_endpoint="http://collector:4318")
+    plan = make(settings, machine("a10"), ernie, "cuda")
+    result = server_environment(settings, plan, {"OTEL_SERVICE_NAME": "mine"})
+    # vLLM takes OTLP for gRPC unless told.
+    assert result["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
+    assert result["OTEL_SERVICE_NAME"] == "mine"
+    assert "OTEL_SERVICE_NAME" not in server_environment(Settings(), plan, {})
+
+
 def test_on_a_cpu(argv: Callable[..., tuple[str, ...]]) -> None:
     words = argv("none")
     assert "--enforce-eager" in words
