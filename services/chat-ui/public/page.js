@@ -36,4 +36,6 @@
       await write(await Promise.all(cleaned));
     };
   }
+
+  import('/public/engine.js');
 })();

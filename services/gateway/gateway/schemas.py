@@ -10,7 +10,9 @@ from starlette.types import Scope
 from gateway.errors import Outcome
 from gateway.rates import Allowance
 
-Route = Literal["chat_completions", "completions", "models", "livez", "readyz", "metrics", "status", "other"]
+Route = Literal[
+    "chat_completions", "completions", "tokenize", "models", "livez", "readyz", "metrics", "status", "other"
+]
 ROUTES: tuple[Route, ...] = get_args(Route)
 RELAYED_ROUTES: frozenset[Route] = frozenset({"chat_completions", "completions"})
 # The launcher's words for how far an engine has come, in this order.
@@ -78,6 +80,11 @@ class Exchange:
     answer_started_at: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def engine_headers(self) -> dict[str, str]:
+        """The names by which an engine logs the request."""
+        return {"X-Request-Id": self.engine_request_id, "X-Gateway-Request-Id": self.request_id}
 
     @property
     def queued_seconds(self) -> float:
@@ -157,10 +164,11 @@ class EngineReport(BaseModel):
 
 
 class ReadinessReport(BaseModel):
-    """What `/readyz?verbose` answers."""
+    """What `/readyz?verbose` answers; `notes` say what is wrong though requests may be taken."""
 
     ready: bool
     draining: bool
     waits_for: str | None
     seconds_left: float | None
     engines: list[EngineReport]
+    notes: list[str]

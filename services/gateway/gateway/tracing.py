@@ -88,15 +88,13 @@ class RequestTrace:
         # Moments are taken by a clock that never jumps; spans want the other.
         self._offset_ns = time.time_ns() - int(time.perf_counter() * _SECOND_NS)
         self._operation = _OPERATIONS[exchange.route]
-        # Any other word is the client's.
-        is_known = exchange.method == "POST"
         self._span = tracer.start_span(
-            f"{'POST' if is_known else 'HTTP'} {_PATHS[exchange.route]}",
+            f"POST {_PATHS[exchange.route]}",
             context,
             kind=SpanKind.SERVER,
             start_time=self._moment(exchange.received_at),
             attributes={
-                "http.request.method": "POST" if is_known else "_OTHER",
+                "http.request.method": "POST",
                 "http.route": _PATHS[exchange.route],
             },
         )

@@ -175,7 +175,7 @@ class Relay:
 
 def _headers(exchange: Exchange, engine: Engine) -> dict[str, str]:
     """Return what the engine is told of a request besides its body: names for its log and for its trace."""
-    headers = {"X-Request-Id": exchange.engine_request_id, "X-Gateway-Request-Id": exchange.request_id}
+    headers = exchange.engine_headers
     if exchange.trace and (parent := exchange.trace.call_engine(engine.label, engine.model)):
         headers["traceparent"] = parent
     return headers
