@@ -44,7 +44,7 @@ setup-node:
 	@ops/setup.sh node
 setup-tests:
 	@ops/setup.sh tests
-SLOW := engine or edge or stack or browser or compose or state
+SLOW := engine or edge or stack or browser or compose or state or monitoring
 test: setup-tests check test-fast ## Everything: checks, fast tests, real engine, browser, containers
 	$(PYTHON) -m pytest -m "$(SLOW)"
 test-fast: setup-node ## The tests that need no engine, no browser and no Docker

@@ -29,7 +29,10 @@ class Containers:
         self.name = "docker compose" if gpu else "docker compose, CPU"
         self._settings = settings
         files = ["docker-compose.yml"] if gpu else ["docker-compose.yml", "docker-compose.cpu.yml"]
-        self._compose = ["docker", "compose", *(word for file in files for word in ("-f", file))]
+        if settings.monitoring:
+            files.append("docker-compose.monitoring.yml")
+        profile = ["--profile", "gpu"] if settings.monitoring and gpu else []
+        self._compose = ["docker", "compose", *(word for file in files for word in ("-f", file)), *profile]
         self._environment = dict(settings.environment)
         self._project = settings.environment.get("COMPOSE_PROJECT_NAME") or "ernie-serving"
         self._starting: subprocess.Popen[bytes] | None = None

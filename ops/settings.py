@@ -39,6 +39,19 @@ class Settings:
         return self.environment.get("ENGINE_MODEL", "")
 
     @property
+    def monitoring(self) -> bool:
+        """Whether Prometheus and Grafana are asked for; raises `StackError` for a bad word, or without a password."""
+        word = self.environment.get("STACK_MONITORING", "off")
+        if word not in ("on", "off"):
+            raise StackError(f"STACK_MONITORING={word!r} is unknown: use on or off.", BAD_SETTING)
+        if word == "on" and not self.environment.get("STACK_GRAFANA_PASSWORD"):
+            raise StackError(
+                "STACK_MONITORING=on wants a password for Grafana's user admin: set STACK_GRAFANA_PASSWORD in .env.",
+                BAD_SETTING,
+            )
+        return word == "on"
+
+    @property
     def http_port(self) -> int:
         """The one published port, nginx's."""
         return self.port("NGINX_HTTP_PORT", 8080)

@@ -20,13 +20,19 @@ UNREACHABLE = 3  # the launcher's exit code for weights that are neither cached 
 def choose_way(settings: Settings, host: Host | None = None) -> tuple[StackWay, str]:
     """Return the way to run and why: a setting decides, else what the host offers."""
     if settings.way == "native":
-        return Processes(settings), "STACK_WAY=native"
+        return _natively(settings, "STACK_WAY=native")
     host = host or inspect_host()
     if host.docker:
         return Containers(settings, gpu=host.nvidia), host.why
     if settings.way == "docker":
         raise StackError(f"STACK_WAY=docker, but {host.why}. Install or start Docker, or use STACK_WAY=native.")
-    return Processes(settings), host.why
+    return _natively(settings, host.why)
+
+
+def _natively(settings: Settings, why: str) -> tuple[StackWay, str]:
+    if settings.monitoring:
+        raise StackError(f"STACK_MONITORING=on needs Docker, but: {why}. Prometheus and Grafana are containers.")
+    return Processes(settings), why
 
 
 def bring_up(settings: Settings, console: Console, *, demo: bool) -> None:
