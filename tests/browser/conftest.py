@@ -192,7 +192,7 @@ def faulty_chat(faulty_chat_process: FaultyChat) -> Iterator[FaultyChat]:
     faulty_chat_process.stop_gateway()
 
 
-def wait_until(condition: Callable[[], bool], timeout_seconds: float = 5) -> None:
+def wait_until(condition: Callable[[], bool], timeout_seconds: float = 20) -> None:
     """Wait for something that happens in another process and sends no event here."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():

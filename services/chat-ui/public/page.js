@@ -37,4 +37,6 @@
       await write(await Promise.all(cleaned));
     };
   }
+
+  import('/public/engine.js');
 })();
