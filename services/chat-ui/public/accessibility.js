@@ -49,6 +49,14 @@ const label = () => {
   document.querySelectorAll('.ai-message').forEach((answer) => set(answer, 'role', 'article'));
   document.querySelectorAll('#header').forEach((header) => set(header, 'role', 'navigation'));
   document.querySelectorAll('#header ~ [data-panel-group]').forEach((panel) => set(panel, 'role', 'main'));
+  // A slider's label names the track, which takes no focus; the thumb does.
+  document.querySelectorAll('[role="slider"]').forEach((thumb) => {
+    let field = thumb;
+    while (field && !field.querySelector('label')) {
+      field = field.parentElement;
+    }
+    set(thumb, 'aria-label', field?.querySelector('label').firstChild.textContent.trim() ?? '');
+  });
   // What is wider than the page is reached with the arrow keys.
   document.querySelectorAll('.ai-message pre code, .ai-message .overflow-auto, .katex-display').forEach((wide) => {
     if (wide.scrollWidth > wide.clientWidth) {
