@@ -24,19 +24,19 @@ from bench.chat.processes import ROOT, Page, running_page
 
 RESULTS = Path(__file__).parent / "results"
 GAP_MS = 25
-SECONDS = 15
+SECONDS = 8
 ROUNDS = 3
-PAGES = (1, 10, 25, 50)
+PAGES = (1, 25, 50)
 QUICK_PAGES = (1, 50)
 # Memory is looked at after each of so many rounds of the widest load that the goal names.
 GOAL_PAGES = 50
-MEMORY_ROUNDS = 5
+MEMORY_ROUNDS = 4
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run as the arguments say and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.chat.run", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="half a minute instead of eight; nothing is kept")
+    parser.add_argument("--quick", action="store_true", help="half a minute instead of three; nothing is kept")
     chosen = parser.parse_args(arguments)
     found = asyncio.run(run(quick=chosen.quick))
     found["command"] = " ".join(["python -m bench.chat.run", *arguments])
