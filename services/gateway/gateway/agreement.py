@@ -27,6 +27,10 @@ HEADER = "X-Agreement-Check"
 CLAIMED = "192.0.2.1"
 # On one host nginx and its clients have the same address; another of the loopback network tells them apart.
 ON_LOOPBACK = ("127.0.0.2", 0)
+NOTE = (
+    "nginx and the gateway take one client for another, so limits count the wrong ones: the gateway's log says under "
+    "edge_disagrees how to mend it."
+)
 _ANSWER_BYTES = 1024
 _log = logging.getLogger("gateway.agreement")
 
@@ -52,7 +56,16 @@ class Agreement:
         self._seen_as: str | None = None
         self._found = ""
         self._task: asyncio.Task[None] | None = None
-        metrics.show_disagreement_from(lambda: self._found == "edge_disagrees")
+        metrics.show_disagreement_from(lambda: self._disagrees)
+
+    @property
+    def notes(self) -> list[str]:
+        """What an operator should know of it, without addresses: anybody may read it."""
+        return [NOTE] if self._disagrees else []
+
+    @property
+    def _disagrees(self) -> bool:
+        return self._found == "edge_disagrees"
 
     def start(self) -> None:
         """Begin to ask."""

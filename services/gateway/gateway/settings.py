@@ -92,7 +92,7 @@ class Settings(BaseModel):
     max_in_flight: int | Literal["off"] | None = Field(
         None,
         description="Most generations that engines have at a time, all engines together; or off. Empty: as many as the "
-        "engines run by their own figures.",
+        "engines run by their launchers' word or their own figures.",
     )
     queue_size: int = Field(
         256,

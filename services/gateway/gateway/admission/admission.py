@@ -59,8 +59,9 @@ class Admission:
         """
         if len(self._shares):
             self.wake()
-        share = self._shares.of(exchange.client)
-        request = _Request(share, exchange.received_at, self._work.expected(generation), exchange, generation)
+        cost = self._work.expected(generation)
+        share = self._shares.of(exchange.client, cost)
+        request = _Request(share, exchange.received_at, cost, generation.choices, exchange, generation)
         if not exchange.queue_entered_at and (place := self._begin_at_once(request)):
             return place
         exchange.queue_entered_at = exchange.queue_entered_at or time.perf_counter()
@@ -87,13 +88,12 @@ class Admission:
 
     def leave(self, place: "Place", error: BaseException | None) -> None:
         """Take a place back; `error` is what ended the request, if anything did."""
-        self._running -= 1
-        place.engine.outstanding -= 1
         request = place.request
+        self._running -= request.places
+        place.engine.outstanding -= request.places
         done = self._work.done(request.exchange, request.generation, request.cost, error)
-        self._shares.end(request.share, done - request.cost)
-        if request.exchange.engine_answered_at:
-            self._pace.note(time.perf_counter() - place.began_at)
+        self._shares.end(request, done - request.cost)
+        self._pace.end(time.perf_counter() - place.began_at if request.exchange.engine_answered_at else None)
         self.wake()
 
     def _engine_for(self, share: Share) -> Engine | None:
@@ -105,9 +105,10 @@ class Admission:
         return self._begin(engine, request) if engine else None
 
     def _begin(self, engine: Engine, request: "_Request") -> "Place":
-        self._shares.begin(request.share, request.cost)
-        self._running += 1
-        engine.outstanding += 1
+        self._shares.begin(request)
+        self._pace.begin()
+        self._running += request.places
+        engine.outstanding += request.places
         return Place(self, engine, request)
 
     def _end_wait(self, request: "_Request", result: "Place | GatewayError") -> None:
@@ -189,7 +190,7 @@ class Admission:
 
     def _seconds_left(self, place: int) -> float | None:
         if self._upstreams.ready:
-            return self._pace.seconds_for(place, self._running)
+            return self._pace.seconds_for(place)
         return self._upstreams.seconds_left()
 
     def _limit(self) -> float:

@@ -80,9 +80,9 @@ class Readiness:
             return ShuttingDown()
         return None if self._upstreams.ready else self._upstreams.not_ready()
 
-    def report(self) -> ReadinessReport:
-        """Return the state of every engine, and of every launcher that has none yet."""
-        return report_of(self._upstreams, self.error())
+    def report(self, notes: list[str]) -> ReadinessReport:
+        """Return the state of every engine, and of every launcher that has none yet, with what others have noted."""
+        return report_of(self._upstreams, self.error(), notes)
 
     def _watch(self, engine: Engine) -> None:
         self._transitions.show(engine)
