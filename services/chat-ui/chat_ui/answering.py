@@ -9,6 +9,7 @@ import chainlit as cl
 from chat_ui.conversation import Conversation, Prompt, Turn, TurnState
 from chat_ui.errors import AnswerTimedOut, ContextTooLong
 from chat_ui.gateway import Finish, Gateway, Model
+from chat_ui.history.turns import mark
 from chat_ui.reply import Reply
 from chat_ui.texts import Texts
 
@@ -44,6 +45,7 @@ class Answerer:
         finish, prompt = await self._fit_and_stream(question, model)
         turn.answer = question.reply.raw
         turn.state = TurnState.ANSWERED if turn.answer else TurnState.FAILED
+        question.reply.message.metadata = mark(turn)
         notes = []
         if not turn.answer:
             notes.append(texts.note_empty)

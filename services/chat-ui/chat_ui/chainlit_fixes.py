@@ -113,8 +113,10 @@ async def release(session: WebsocketSession, task: asyncio.Task[None] | None, gr
         chat_contexts.pop(session.id, None)
 
 
-def own_page(language: str) -> str:
+def own_page(language: str, *, login: str) -> str:
     """Return Chainlit's page without the foreign hosts it names, in a language if one is fixed; served from now on.
+
+    Its style sheet finds the kind of login at the root: a guest has no account to log out of.
 
     Where those hosts hang (a closed network, a blocked one), the page would stay blank: they are blocking stylesheets.
     """
@@ -123,6 +125,7 @@ def own_page(language: str) -> str:
         raise RuntimeError("Chainlit's page is not that of the pinned version: see chainlit_fixes.own_page.")
     if language != "auto":
         html = html.replace('<html lang="en">', f'<html lang="{language}">')
+    html = html.replace("<html ", f'<html data-login="{login}" ', 1)
     server.get_html_template = lambda _root_path: html
     return html
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import chainlit as cl
 from chainlit.mode import Mode, ModeOption
+from chainlit.types import ThreadDict
 
 from chat_ui import chainlit_fixes
 from chat_ui.answering import Answerer, Question, ask_again
@@ -15,6 +16,7 @@ from chat_ui.chainlit_fixes import current_session
 from chat_ui.conversation import Conversation, TurnState
 from chat_ui.errors import ChatError, RequestRefused
 from chat_ui.gateway import Gateway, Model
+from chat_ui.history.turns import mark, restore
 from chat_ui.reply import Reply
 from chat_ui.settings import Settings
 from chat_ui.texts import Texts, explain, texts_for
@@ -60,6 +62,7 @@ class ChatPage:
         cl.set_starters(self.starters)
         cl.on_message(self.ask)
         cl.on_chat_end(self.leave)
+        cl.on_chat_resume(self.resume)
         cl.action_callback("ask_again")(self.ask_again)
         cl.on_app_shutdown(self._gateway.close)
         chainlit_fixes.apply(on_connect=self.open, on_return=self.come_back)
@@ -94,11 +97,14 @@ class ChatPage:
             await self._answerer.answer(question, next((m for m in models if m.id == chosen), models[0]))
         except asyncio.CancelledError:
             turn.answer, turn.state = reply.raw, TurnState.STOPPED
+            reply.message.metadata = mark(turn)
             note = texts.note_stopped if turn.answer else texts.note_stopped_empty
             await reply.finish([note], [ask_again(turn, texts.regenerate)])
             raise
         except Exception as error:  # noqa: BLE001 - the edge: a person sees every fault, `_log` keeps it
-            turn.state = TurnState.FAILED
+            turn.answer, turn.state = reply.raw, TurnState.FAILED
+            if turn.answer:
+                reply.message.metadata = mark(turn)
             self._log(error, question)
             explanation = explain(error, texts)
             if reply.raw:
@@ -113,6 +119,18 @@ class ChatPage:
             await cl.context.emitter.send_toast(texts.expired, "error")
             return
         chainlit_fixes.replay(current_session(), message)
+
+    async def resume(self, thread: ThreadDict) -> None:
+        """Take up a kept conversation as the person left it; its last turn can be answered again."""
+        # Chainlit adds the messages to what it already has, and does so again at each connection.
+        cl.chat_context.clear()
+        conversation = _state().conversation
+        conversation.turns = restore(thread["steps"])
+        if conversation.turns:
+            turn = conversation.turns[-1]
+            texts = self._texts(current_session().language)
+            label = texts.regenerate if turn.answer else texts.retry
+            await ask_again(turn, label).send(for_id=thread["steps"][-1]["id"])
 
     async def come_back(self) -> None:
         """Bring a page that lost its connection up to date: what was sent meanwhile never reached it."""

@@ -32,6 +32,7 @@ class Texts:
     wait_seconds: str
     request_id: str
     message_too_long: str
+    not_kept: str
     expired: str
     note_stopped: str
     note_stopped_empty: str
@@ -59,6 +60,7 @@ CHINESE = Texts(
     wait_seconds="请在 {seconds} 秒后重试。",
     request_id="请求编号：`{request_id}`",
     message_too_long="消息过长：共 {length} 个字符，最多 {limit} 个。请缩短后再发。",
+    not_kept="对话暂时无法保存：可以继续聊天，但刷新或关闭页面后，这些内容可能找不回来。",
     expired="这段对话已在服务器上过期，请新建对话。",
     note_stopped="已停止，以上是未完成的回答。",
     note_stopped_empty="已停止，还没有生成内容。",
@@ -96,6 +98,7 @@ ENGLISH = Texts(
     wait_seconds=" Try again in {seconds} s.",
     request_id="Request id: `{request_id}`",
     message_too_long="The message is too long: {length} characters, at most {limit}. Shorten it and send it again.",
+    not_kept="What you say now cannot be kept: go on, but it may be gone after a reload.",
     expired="This conversation has expired on the server. Start a new chat.",
     note_stopped="Stopped: the answer above is not complete.",
     note_stopped_empty="Stopped before the first word.",
