@@ -17,6 +17,7 @@ from chat_ui import chainlit_fixes
 from chat_ui.accounts import callbacks
 from chat_ui.accounts.gate import Gate
 from chat_ui.accounts.login import Login
+from chat_ui.accounts.throttle import Throttle
 from chat_ui.edge import Edge, content_security_policy
 from chat_ui.history.keeping import keep_history
 from chat_ui.root import APP_FILE
@@ -51,6 +52,7 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
             passes=login.passes,
             trusted_proxies=settings.trusted_proxies,
             header=login.header,
+            throttle=Throttle(),
         )
     edge = Edge(
         app,

@@ -28,14 +28,21 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, *, way: Way, passes: Passes, trusted_proxies: tuple[Network, ...], header: str
+        self,
+        app: ASGIApp,
+        *,
+        way: Way,
+        passes: Passes,
+        trusted_proxies: tuple[Network, ...],
+        header: str,
+        throttle: Throttle,
     ) -> None:
         self._app = app
         self._way = way
         self._passes = passes
         self._trusted_proxies = trusted_proxies
         self._header = header
-        self._throttle = Throttle()
+        self._throttle = throttle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""

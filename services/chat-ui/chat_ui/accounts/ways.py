@@ -135,5 +135,5 @@ class OAuthLogin:
         return Identity(f"{provider}:{name}", self.kind, name) if self._may_enter(name) else None
 
     def _may_enter(self, name: str) -> bool:
-        name = name.lower()
-        return not self._allowed or name in self._allowed or f"@{name.rpartition('@')[2]}" in self._allowed
+        user, at, domain = name.lower().rpartition("@")
+        return not self._allowed or name.lower() in self._allowed or (bool(user) and f"{at}{domain}" in self._allowed)
