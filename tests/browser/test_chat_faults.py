@@ -55,8 +55,8 @@ def test_markdown_shows_what_was_written(
 
 
 FAULTS = {
-    "busy": ("提问太频繁了。请在 7 秒后重试。", "You are asking too fast. Try again in 7 s."),
-    "loading": ("模型正在加载或重启，暂时不能回答。请在 9 秒后重试。", "Try again in 9 s."),
+    "busy": (r"提问太频繁了。请在 \d 秒后重试。", r"You are asking too fast. Try again in \d s."),
+    "loading": (r"模型正在加载或重启，暂时不能回答。请在 \d 秒后重试。", r"Try again in \d s."),
     "refuse": ("请求被拒绝：temperature must be at most 2", "refused: temperature must be at most 2"),
 }
 
@@ -69,7 +69,7 @@ def test_refusal_is_explained_in_the_persons_language(
     chat = open_chat(faulty_chat.url, language=language)
     chat.ask(fault)
     chat.page.get_by_role("button", name="重试" if language == "zh-CN" else "Retry").wait_for()
-    assert FAULTS[fault][language == "en-US"] in chat.answer
+    assert re.search(FAULTS[fault][language == "en-US"], chat.answer)
     assert faulty_chat.gateway.headers[0]["x-request-id"] in chat.answer
     assert len(faulty_chat.gateway.prompts) == 1
     chat.screenshot(f"fault-{fault}-{language}")

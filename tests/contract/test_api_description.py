@@ -24,7 +24,11 @@ DESCRIPTION = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text(encoding="ut
 SCHEMAS = DESCRIPTION["components"]["schemas"]
 DEFAULTS = Settings()
 POLICY = Policy(Clamps(max_tokens=DEFAULTS.max_tokens, max_choices=DEFAULTS.max_choices))
-BODIES = {"/v1/chat/completions": "ChatRequest", "/v1/completions": "CompletionRequest"}
+BODIES = {
+    "/v1/chat/completions": "ChatRequest",
+    "/v1/completions": "CompletionRequest",
+    "/tokenize": "CountRequest",
+}
 ODD = (None, True, 0, -1, 0.5, "", "x", [], ["x"], [1], {}, {"x": 1})
 
 

@@ -1,21 +1,26 @@
 """What Chainlit 2.12 does wrong for this page, each cured in one place so that it can be dropped later.
 
 The version is pinned; `own_page` refuses to start where Chainlit's page is not the one these cures were made for.
+Numbers are those of Chainlit's issues on GitHub; where none stands, none was found (2026-11). What its Markdown does
+wrong is cured in `presentation`: a colon before a letter is issue 1930.
 """
 
 import asyncio
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import chainlit as cl
 from chainlit import server, socket
 from chainlit.chat_context import chat_contexts
 from chainlit.config import config
 from chainlit.context import init_ws_context
-from chainlit.session import WebsocketSession
+from chainlit.session import WebsocketSession, ws_sessions_id
 from chainlit.types import MessagePayload
+from chainlit.user_session import user_sessions
 
 KATEX_OF_CHAINLIT = "https://cdn.jsdelivr.net/npm/katex@0.16.22/dist/katex.min.css"
 KATEX_OF_OURS = "/public/katex/katex.min.css"
@@ -33,7 +38,7 @@ def apply(*, on_connect: Callable[[], Awaitable[None]], on_return: Callable[[], 
     """
 
     async def connection_successful(sid: str) -> None:
-        """Chainlit's own handler tells a returning page that all is done, even in the middle of an answer."""
+        """Chainlit's own handler tells a returning page that all is done, even in mid-answer (issue 2201)."""
         await socket.connection_successful(sid)
         session = WebsocketSession.get(sid)
         if session:
@@ -54,7 +59,7 @@ def current_session() -> WebsocketSession:
 
 
 async def _stop(sid: str) -> None:
-    """Stop without Chainlit's English sentence, which would stand in the chat as an answer (its issue 1539)."""
+    """Stop without Chainlit's English sentence, which would stand in the chat as an answer (issue 1539)."""
     session = WebsocketSession.get(sid)
     if session and session.current_task:
         session.current_task.cancel()
@@ -98,19 +103,45 @@ def replay(session: WebsocketSession, message: cl.Message) -> None:
 async def release(session: WebsocketSession, task: asyncio.Task[None] | None, grace_seconds: float) -> None:
     """Cancel the answer of a page that stays away for the grace, and drop its messages when its session ends.
 
-    Chainlit does neither: it generates on for nobody, and keeps every message of every session.
+    Chainlit does neither: it generates on for nobody, and keeps every message of every session (issue 2951).
     """
     socket_id = session.socket_id
     await asyncio.sleep(grace_seconds)
     if session.socket_id != socket_id:
         return
-    if task:
+    was_taken_over = session.current_task is None
+    if task and not was_taken_over:
         task.cancel()
         await asyncio.wait([task])
     if not session.to_clear:
         await asyncio.sleep(config.project.session_timeout)
     if session.socket_id == socket_id:
         chat_contexts.pop(session.id, None)
+
+
+def take_over_page(key: str, *, is_wanted: Callable[[Any], bool]) -> Any:
+    """Give this page what a lost one of the same conversation held under `key` in its session, its output included.
+
+    A page that was loaded anew is another session to Chainlit, and the answer under way would end unseen. None if no
+    lost page holds what is wanted.
+    """
+    session = current_session()
+    for lost in list(ws_sessions_id.values()):
+        held = user_sessions.get(lost.id, {}).get(key)
+        is_same = lost.thread_id == session.thread_id and lost.user == session.user
+        if held is None or not is_same or server.sio.manager.is_connected(lost.socket_id, "/") or not is_wanted(held):
+            continue
+        lost.emit = functools.partial(_emit, session)
+        lost.current_task = None
+        del user_sessions[lost.id][key]
+        cl.user_session.set(key, held)
+        return held
+    return None
+
+
+def _emit(session: WebsocketSession, event: str, data: Any) -> Any:
+    """Send through the session, whose own way to the browser changes with each connection."""
+    return session.emit(event, data)
 
 
 def own_page(language: str, *, login: str) -> str:

@@ -36,4 +36,7 @@
       await write(await Promise.all(cleaned));
     };
   }
+
+  import('/public/engine.js');
+  import('/public/thread.js');
 })();

@@ -25,7 +25,7 @@ from gateway.policy import Clamps, Policy
 from gateway.rates import OFF, Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
-from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
+from gateway.routes import BodyReader, Counting, Generations, livez_route, metrics_route, models_route, readyz_route
 from gateway.settings import Settings, SettingsError
 from gateway.upstreams import EngineClient, Upstreams
 
@@ -137,7 +137,16 @@ def create_app(settings: Settings) -> FastAPI:
         ),
     )
     policy = Policy(Clamps(max_tokens=settings.max_tokens, max_choices=settings.max_choices))
-    generations = Generations(gateway.identity, policy, gateway.limits, relay, settings.max_body_bytes)
+    bodies = BodyReader(settings.max_body_bytes)
+    generations = Generations(gateway.identity, bodies, policy, gateway.limits, relay)
+    counting = Counting(
+        identity=gateway.identity,
+        bodies=bodies,
+        policy=policy,
+        limits=gateway.limits,
+        upstreams=gateway.upstreams,
+        client=gateway.client,
+    )
     app = FastAPI(
         title="gateway",
         docs_url=None,
@@ -152,6 +161,7 @@ def create_app(settings: Settings) -> FastAPI:
         routes=[
             Route("/v1/chat/completions", generations, methods=["POST"]),
             Route("/v1/completions", generations, methods=["POST"]),
+            Route("/tokenize", counting, methods=["POST"]),
         ],
     )
     app.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))

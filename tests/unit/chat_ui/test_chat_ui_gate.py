@@ -1,5 +1,5 @@
 """The gate before a small application that tells whom it sees: who comes in, who stays out, what is set."""
-# ruff: noqa: S105, S106
+# ruff: noqa: ASYNC240, S105
 
 import ipaddress
 from pathlib import Path

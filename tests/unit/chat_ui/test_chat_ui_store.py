@@ -17,6 +17,12 @@ from chat_ui.history.threads import Step, Thread
 ALICE, BOB = "account:alice", "account:bob"
 
 
+@pytest.fixture(autouse=True)
+def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer than people would: a busy machine is no broken store."""
+    monkeypatch.setattr("chat_ui.history.store.WORK_SECONDS", 60.0)
+
+
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     store = store_at("", tmp_path)
@@ -142,7 +148,8 @@ async def test_unused_conversations_of_guests_go_and_no_others(store: Store, tmp
         assert file.execute("SELECT count(*) FROM steps WHERE text = 'answer'").fetchone() == (0,)
 
 
-async def test_many_at_a_time_are_all_kept(store: Store) -> None:
+async def test_many_at_a_time_are_all_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chat_ui.history.store.SQLITE_BUSY_SECONDS", 60.0)
     await asyncio.gather(*(keep(store, ALICE, str(number), "x") for number in range(30)))
     assert sorted(await names(store, ALICE), key=int) == [str(number) for number in range(30)]
 

@@ -47,7 +47,7 @@ def test_the_model_sees_what_the_person_saw_and_no_errors_or_notes() -> None:
         ("four", "broken", "FAILED"),
         ("five", "", "FAILED"),
     ]
-    prompt = conversation.prompt(conversation.begin("q6", "six"), max_turns=10, max_characters=1000)
+    prompt = conversation.prompt(conversation.begin("q6", "six"), max_turns=10)
     assert [message["content"] for message in prompt.messages] == ["one", "key:value", "three", "half", "six"]
 
 

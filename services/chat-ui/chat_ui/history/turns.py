@@ -1,9 +1,14 @@
 """How an answer is marked in the store, and how the turns of a conversation come back from it."""
 
+import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chat_ui.conversation import Turn, TurnState
+
+if TYPE_CHECKING:
+    # Not at run time: Chainlit makes folders where it is imported.
+    from chainlit.step import StepDict
 
 # In a message's metadata: which question it answers, how far it came, and what the model wrote.
 MARK = "answer"
@@ -31,3 +36,17 @@ def restore(steps: Iterable[Mapping[str, Any]]) -> list[Turn]:
             turn = turns[marked["turn"]]
             turn.answer, turn.state = str(marked["raw"]), TurnState[marked["state"]]
     return list(turns.values())
+
+
+def unanswered(question: "StepDict", text: str) -> "StepDict":
+    """Return a message for the page alone, below a question whose answer never came: the process ended before it."""
+    return {
+        **question,
+        "id": str(uuid.uuid4()),
+        "type": "assistant_message",
+        "name": "",
+        "output": text,
+        "isError": True,
+        "metadata": {},
+        "modes": None,
+    }
