@@ -195,9 +195,7 @@ def test_a_wrong_password_stays_outside_and_a_right_one_comes_back_to_what_was_s
     log_in: Any, accounts: Accounts
 ) -> None:
     outside = log_in("alice", "wrong")
-    expect(
-        outside.page.get_by_role("alert").or_(outside.page.get_by_text("sign in", exact=False)).first
-    ).to_be_visible()
+    expect(outside.page.get_by_text("Wrong name or password.")).to_be_visible()
     outside.screenshot("login-wrong")
     assert outside.page.request.get(f"{accounts.url}/user").status == 401
 

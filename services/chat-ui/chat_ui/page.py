@@ -171,12 +171,14 @@ class ChatPage:
         state.conversation.turns = restore(thread["steps"])
         if state.conversation.turns:
             turn, texts = state.conversation.turns[-1], self._own_texts
-            if thread["steps"][-1]["type"] == "user_message":
-                thread["steps"].append(unanswered(thread["steps"][-1], texts.unanswered))
+            last = next(step for step in reversed(thread["steps"]) if step["type"] != "run")
+            if last["type"] == "user_message":
+                last = unanswered(last, texts.unanswered)
+                thread["steps"].append(last)
             ways_on = [buttons.regenerate(turn, texts) if turn.answer else buttons.retry(turn, texts)]
             if turn.answer and turn.state is not TurnState.ANSWERED:
                 ways_on.append(buttons.go_on(turn, texts))
-            state.reply = await Reply.taken_up(thread["steps"][-1], ways_on)
+            state.reply = await Reply.taken_up(last, ways_on)
 
     async def come_back(self) -> None:
         """Bring a page that lost its connection up to date: what was sent meanwhile never reached it."""

@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from chat_ui.conversation import Conversation, Turn, TurnState
@@ -83,7 +84,8 @@ THREAD = Thread(
     {"chat_settings": {"temperature": 0.5}},
     (
         kept(question(1, "你好")),
-        kept(answer(1, "key:value"), thumb=1, comment="好"),
+        Step("r1", "t", "2026", "run", "on_message", "", "", thumb=1, comment="好"),
+        replace(kept(answer(1, "key:value")), details={**kept(answer(1, "key:value")).details, "parentId": "r1"}),
         kept(question(2, "two")),
         kept(error(2)),
         kept(question(3, "three")),

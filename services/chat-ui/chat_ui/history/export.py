@@ -1,6 +1,7 @@
 """A conversation written out, as Markdown to read and as JSON to work with: what was said, and no notes of the page."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +12,10 @@ from chat_ui.history.turns import MARK
 def to_markdown(thread: Thread) -> str:
     """Return the conversation as Markdown, both voices under their names."""
     parts = [f"# {thread.name or thread.id}", f"{_time(thread.created_ms)}"]
-    for step in thread.steps:
-        if _is_said(step):
-            who = "🧑" if step.type == "user_message" else f"🤖 {step.name}"
-            parts.append(f"## {who}{_remarks(step)}")
-            parts.append(step.text)
+    for step in _said(thread):
+        who = "🧑" if step.type == "user_message" else f"🤖 {step.name}"
+        parts.append(f"## {who}{_remarks(step)}")
+        parts.append(step.text)
     return "\n\n".join(parts) + "\n"
 
 
@@ -27,13 +27,20 @@ def to_json(thread: Thread) -> str:
         "created": _time(thread.created_ms),
         "last_used": _time(thread.used_ms),
         "settings": thread.settings.get("chat_settings") or {},
-        "messages": [_message(step) for step in thread.steps if _is_said(step)],
+        "messages": [_message(step) for step in _said(thread)],
     }
     return json.dumps(told, ensure_ascii=False, indent=2)
 
 
-def _is_said(step: Step) -> bool:
-    return step.type == "user_message" or MARK in step.details.get("metadata", {})
+def _said(thread: Thread) -> list[Step]:
+    """Return questions and answers; a thumb is kept with the run that an answer came from."""
+    runs = {step.id: step for step in thread.steps if step.type == "run"}
+    said = []
+    for step in thread.steps:
+        if step.type == "user_message" or MARK in step.details.get("metadata", {}):
+            run = runs.get(step.details.get("parentId", ""), step)
+            said.append(replace(step, thumb=run.thumb, comment=run.comment))
+    return said
 
 
 def _message(step: Step) -> dict[str, Any]:

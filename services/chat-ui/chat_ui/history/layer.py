@@ -36,6 +36,8 @@ logger = logging.getLogger("chat_ui")
 PAGE_THREADS = 100
 # What of Chainlit's session comes back with a conversation; the rest holds the person and the environment.
 KEPT_SETTINGS = ("chat_settings", "chat_profile")
+# Messages, and the runs that Chainlit nests answers in: a thumb is the run's.
+KEPT_TYPES = ("user_message", "assistant_message", "run")
 SWEEP_SECONDS = 3600
 CLOSE_SECONDS = 2
 # Both languages: Chainlit does not say whose request it is.
@@ -160,7 +162,7 @@ class Layer(BaseDataLayer):
             await threads.claim(connection, step.thread_id, person, threads.title(question))
             await threads.keep_step(connection, step)
 
-        if "message" in step.type:
+        if step.type in KEPT_TYPES:
             await self._keep(step.thread_id, keep)
 
     @queue_until_user_message()  # type: ignore[untyped-decorator]
@@ -179,7 +181,7 @@ class Layer(BaseDataLayer):
         del user_id
         return []
 
-    # --- Thumbs. One for a message, so its id is the message's.
+    # --- Thumbs. One for a run, so its id is the run's.
 
     async def upsert_feedback(self, feedback: Feedback) -> str:
         """Keep a thumb and its comment."""

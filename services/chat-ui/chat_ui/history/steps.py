@@ -1,6 +1,7 @@
 """Conversations and messages in Chainlit's words, and in the store's."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from chainlit.step import StepDict
 from chainlit.types import FeedbackDict, ThreadDict
@@ -8,19 +9,23 @@ from chainlit.types import FeedbackDict, ThreadDict
 from chat_ui.history.threads import Step, Thread
 from chat_ui.history.turns import said
 
+TYPES: dict[str, Literal["user_message", "run"]] = {"user_message": "user_message", "run": "run"}
+
 
 def to_step(step: StepDict) -> Step:
     """Return a message of Chainlit's as the store keeps it."""
+    # What a run holds beside its answer is of no use to anybody.
+    output = "" if step["type"] == "run" else step.get("output") or ""
     return Step(
         id=step["id"],
         thread_id=step["threadId"],
         created_at=step.get("createdAt") or datetime.now(UTC).replace(tzinfo=None).isoformat() + "Z",
         type=step["type"],
         name=step.get("name") or "",
-        output=step.get("output") or "",
-        text=said(step),
+        output=output,
+        text=said(step) if output else "",
         is_error=bool(step.get("isError")),
-        details={key: step[key] for key in ("metadata", "modes", "language") if step.get(key)},
+        details={key: step[key] for key in ("metadata", "modes", "language", "parentId") if step.get(key)},
     )
 
 
@@ -31,11 +36,11 @@ def _step_dict(step: Step) -> StepDict:
     return {
         "id": step.id,
         "threadId": step.thread_id,
-        "parentId": None,
+        "parentId": step.details.get("parentId"),
         "createdAt": step.created_at,
         "start": step.created_at,
         "end": step.created_at,
-        "type": "user_message" if step.type == "user_message" else "assistant_message",
+        "type": TYPES.get(step.type, "assistant_message"),
         "name": step.name,
         "input": "",
         "output": step.output,
