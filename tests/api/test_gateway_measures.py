@@ -56,7 +56,7 @@ async def test_streams_count_once_and_whole_however_they_end(engine: FakeEngine,
 
 
 async def test_each_route_has_its_label(engine: FakeEngine, gateway: RunningGateway) -> None:
-    served = {route.path for route in create_app(Settings()).routes}  # type: ignore[attr-defined]
+    served = {route.path for route in create_app(Settings()).control.routes}  # type: ignore[attr-defined]
     assert served == ROUTES.keys()
     bodies = {
         "/v1/chat/completions": CHAT,

@@ -13,11 +13,13 @@ pytestmark = pytest.mark.browser
 
 ANSWER = r"""## 标题 👋
 
-有 key:value、12:30、$5 and $10、\(a^2+b^2=c^2\)、`a:b`、3~5 天和 7~9 天。
+有 key:value、12:30、$5 and $10、\(a^2+b^2=c^2\)、$e^{i\pi}=-1$、`a:b`、3~5 天和 7~9 天。
 
 \[
 E = mc^2
 \]
+
+$$\sum_{k=1}^n k = \frac{n(n+1)}{2}$$
 
 | 服务 | 端口 |
 |---|---|
@@ -44,8 +46,8 @@ def test_markdown_shows_what_was_written(
     chat.page.get_by_role("button", name="重新生成").wait_for()
     for text in ("key:value、12:30、$5 and $10、", "3~5 天和 7~9 天", 'print("a:b", "$5")'):
         assert text in chat.answer
-    assert chat.page.locator(".ai-message .katex").count() == 2
-    assert chat.page.locator(".ai-message .katex-display").count() == 1
+    assert chat.page.locator(".ai-message .katex").count() == 4
+    assert chat.page.locator(".ai-message .katex-display").count() == 2
     assert chat.page.locator(".ai-message table td").all_inner_texts() == ["nginx", "8080"]
     assert chat.page.evaluate("document.fonts.check('16px KaTeX_Main')")
     assert chat.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

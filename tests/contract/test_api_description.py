@@ -148,7 +148,7 @@ def test_every_status_is_described() -> None:
 
 
 def test_every_route_is_described() -> None:
-    served = {(route.path, method.lower()) for route in create_app(DEFAULTS).routes for method in route.methods}
+    served = {(route.path, method.lower()) for route in create_app(DEFAULTS).control.routes for method in route.methods}
     assert {(path, method) for path, methods in DESCRIPTION["paths"].items() for method in methods} == served - {
         (path, "head") for path, _ in served
     }

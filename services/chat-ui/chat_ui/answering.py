@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chat_ui import buttons
 from chat_ui.conversation import Conversation, Count, Messages, Turn, TurnState
 from chat_ui.engine_watch import EngineWatch
-from chat_ui.errors import AnswerTimedOut, ContextTooLong
+from chat_ui.errors import AnswerTimedOut, ContextTooLong, EngineNotReady
 from chat_ui.figures import Stopwatch
 from chat_ui.fitting import Fitted, Room, fit
 from chat_ui.gateway import Finish, Gateway, Model, Place
@@ -51,7 +51,11 @@ class Answerer:
         """
         turn, texts = question.turn, question.texts
         stopwatch = Stopwatch()
-        finish, fitted = await self._fit_and_stream(question, model, stopwatch)
+        try:
+            async with asyncio.timeout(self._request_timeout_seconds):
+                finish, fitted = await self._fit_and_stream(question, model, stopwatch)
+        except TimeoutError as error:
+            raise AnswerTimedOut(request_id=question.headers["x-request-id"]) from error
         if finish.usage and model:
             question.conversation.counted = Count(model.id, fitted.prompt.messages, finish.usage.prompt_tokens)
         turn.answer = question.reply.raw
@@ -74,17 +78,26 @@ class Answerer:
     async def _fit_and_stream(
         self, question: Question, model: Model | None, stopwatch: Stopwatch
     ) -> tuple[Finish, Fitted]:
-        """Send the newest turns that fit; where the engine finds them too long after all, half of them."""
+        """Send the newest turns that fit, until the engine takes them.
+
+        What is sent again was refused before a token was generated: this is still one generation for one question.
+        """
         max_turns = self._max_history_turns
         while True:
             fitted = await self._fit(question, model, max_turns)
+            notice = PendingNotice(question.reply, self._watch, question.texts)
             try:
-                return await self._stream(question, model, fitted, stopwatch), fitted
+                return await self._stream(question, model, fitted, stopwatch, notice), fitted
             except ContextTooLong:
-                # Refused before a token was generated, so this is still one generation for one question.
                 if not fitted.prompt.kept_turns:
                     raise
                 max_turns = fitted.prompt.kept_turns // 2
+            except EngineNotReady:
+                # The gateway lets nobody wait for as long as a first start can take. Who was let in may come again.
+                if not notice.has_waited:
+                    raise
+            finally:
+                notice.stop()
 
     async def _fit(self, question: Question, model: Model | None, max_turns: int) -> Fitted:
         context_tokens = (model.context_tokens if model else None) or DEFAULT_CONTEXT_TOKENS
@@ -102,7 +115,9 @@ class Answerer:
             system_prompt=question.wishes.system_prompt,
         )
 
-    async def _stream(self, question: Question, model: Model | None, fitted: Fitted, stopwatch: Stopwatch) -> Finish:
+    async def _stream(
+        self, question: Question, model: Model | None, fitted: Fitted, stopwatch: Stopwatch, notice: PendingNotice
+    ) -> Finish:
         """Show the place in the queue, then the pieces as they come, and return how the engine ended."""
         finish = Finish("")
         pieces = self._gateway.stream_answer(
@@ -111,20 +126,14 @@ class Answerer:
             {**question.wishes.parameters, "max_tokens": fitted.answer_tokens},
             question.headers,
         )
-        notice = PendingNotice(question.reply, self._watch, question.texts)
-        try:
-            async with asyncio.timeout(self._request_timeout_seconds), contextlib.aclosing(pieces):
-                async for piece in pieces:
-                    if isinstance(piece, Place):
-                        notice.note(piece)
-                    elif isinstance(piece, Finish):
-                        finish = piece
-                    else:
-                        notice.stop()
-                        stopwatch.note_words()
-                        await question.reply.feed(piece.text)
-        except TimeoutError as error:
-            raise AnswerTimedOut(request_id=question.headers["x-request-id"]) from error
-        finally:
-            notice.stop()
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                if isinstance(piece, Place):
+                    notice.note(piece)
+                elif isinstance(piece, Finish):
+                    finish = piece
+                else:
+                    notice.stop()
+                    stopwatch.note_words()
+                    await question.reply.feed(piece.text)
         return finish

@@ -280,7 +280,8 @@ class ChatPage:
         state = cl.user_session.get(STATE_KEY)
         if not isinstance(state, PageState):
             wishes = self._first_wishes.read(current_session().chat_settings)
-            state = PageState(Panel(wishes), EngineBanner(self._watch, self._show_served_models))
+            banner = EngineBanner(self._watch, _send_to_scripts, self._show_served_models)
+            state = PageState(Panel(wishes), banner)
             cl.user_session.set(STATE_KEY, state)
         return state
 
@@ -289,7 +290,11 @@ async def _name_thread() -> None:
     """Tell the page which conversation it shows, if conversations are kept."""
     session = current_session()
     if session.user:
-        await cl.context.emitter.send_window_message({"type": "thread", "id": session.thread_id})
+        await _send_to_scripts({"type": "thread", "id": session.thread_id})
+
+
+async def _send_to_scripts(message: dict[str, Any]) -> None:
+    await cl.context.emitter.send_window_message(message)
 
 
 async def _take_over(state: PageState) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 import math
 import time
+from typing import Protocol
 
-from chat_ui.errors import ChatError
-from chat_ui.reply import Reply
+from chat_ui.errors import ChatError, EngineNotReady
 from chat_ui.texts import Texts, explain
 
 TICK_SECONDS = 1.0
@@ -15,11 +15,22 @@ MAX_RUNNING_SECONDS = 600
 MAX_HELD_SECONDS = 60
 
 
+class Refusal(Protocol):
+    """A message on the page that tells of a refusal, or that stands where an answer is to come."""
+
+    async def wait(self, text: str) -> None:
+        """Show a text until the first words come in its place."""
+
+    async def rewrite(self, content: str) -> None:
+        """Change the text of a message that is complete."""
+
+
 class Respite:
     """The time until questions of one page are welcome again."""
 
     def __init__(self) -> None:
         self._ends_at = 0.0
+        self._holds = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -27,11 +38,13 @@ class Respite:
         """Whole seconds until it ends; 0 when it is over."""
         return max(0, math.ceil(self._ends_at - time.monotonic()))
 
-    def begin(self, error: ChatError, reply: Reply, texts: Texts) -> None:
+    def begin(self, error: ChatError, reply: Refusal, texts: Texts) -> None:
         """Let the time of a refusal run in the message that tells of it. Needs the page's context."""
         if not error.retry_after_seconds:
             return
         self._ends_at = time.monotonic() + error.retry_after_seconds
+        # While an engine starts, its seconds are a guess, and the gateway's waiting room the better place.
+        self._holds = not isinstance(error, EngineNotReady)
         if error.retry_after_seconds <= MAX_RUNNING_SECONDS:
             self._task = asyncio.create_task(self._run(error, reply, texts))
 
@@ -40,15 +53,15 @@ class Respite:
         if self._task:
             self._task.cancel()
 
-    async def hold(self, reply: Reply, texts: Texts) -> None:
+    async def hold(self, reply: Refusal, texts: Texts) -> None:
         """Hold a question back until it is welcome, and show the seconds in its answer's place."""
-        if self.seconds_left > MAX_HELD_SECONDS:
+        if not self._holds or self.seconds_left > MAX_HELD_SECONDS:
             return
         while seconds := self.seconds_left:
             await reply.wait("> " + texts.retry_soon.format(seconds=seconds))
             await asyncio.sleep(min(TICK_SECONDS, max(0.0, self._ends_at - time.monotonic())))
 
-    async def _run(self, error: ChatError, reply: Reply, texts: Texts) -> None:
+    async def _run(self, error: ChatError, reply: Refusal, texts: Texts) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             seconds = self.seconds_left

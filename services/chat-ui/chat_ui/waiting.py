@@ -4,14 +4,15 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-
-import chainlit as cl
+from typing import Any, Protocol
 
 from chat_ui.engine_state import EngineState
 from chat_ui.engine_watch import FRESH_SECONDS, EngineWatch
 from chat_ui.gateway import Place
-from chat_ui.reply import Reply
 from chat_ui.texts import Texts
+
+# Sends a message to the scripts of the page.
+SendMessage = Callable[[dict[str, Any]], Awaitable[None]]
 
 # Most answers begin sooner; then nothing flashes by.
 PATIENCE_SECONDS = 1.0
@@ -33,16 +34,28 @@ def describe_engine(state: EngineState | None, texts: Texts) -> str:
     return text
 
 
+class Pending(Protocol):
+    """An answer that has not begun."""
+
+    async def wait(self, text: str) -> None:
+        """Show a text until the first words come in its place."""
+
+
 class PendingNotice:
     """Stands in an answer's place until its first word comes, and follows the queue and the engine meanwhile."""
 
-    def __init__(self, reply: Reply, watch: EngineWatch, texts: Texts) -> None:
+    def __init__(self, reply: Pending, watch: EngineWatch, texts: Texts) -> None:
         self._reply = reply
         self._watch = watch
         self._texts = texts
         self._place: Place | None = None
         self._told_at = 0.0
         self._task = asyncio.create_task(self._run())
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the gateway has let the question wait."""
+        return self._place is not None
 
     def note(self, place: Place) -> None:
         """The gateway has told the place."""
@@ -83,11 +96,12 @@ class PendingNotice:
 class EngineBanner:
     """Tells an open page how far the engine is, from when it is away until it is back; then it is quiet.
 
-    `on_ready` is called, in the page's context, when an engine that was away is back.
+    `send` reaches engine.js; `on_ready` is called, in the page's context, when an engine that was away is back.
     """
 
-    def __init__(self, watch: EngineWatch, on_ready: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, watch: EngineWatch, send: SendMessage, on_ready: Callable[[], Awaitable[None]]) -> None:
         self._watch = watch
+        self._send_message = send
         self._on_ready = on_ready
         self._task: asyncio.Task[None] | None = None
 
@@ -119,4 +133,4 @@ class EngineBanner:
             "share": state.share if state else None,
             "ready": bool(state and state.ready),
         }
-        await cl.context.emitter.send_window_message(message)
+        await self._send_message(message)

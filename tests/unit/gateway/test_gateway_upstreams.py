@@ -1,41 +1,11 @@
-"""Choosing engines, and the one table of the HTTP client's faults."""
+"""Choosing engines."""
 
 import asyncio
-import inspect
 import time
 
-import aiohttp
 import pytest
-from gateway.errors import GatewayError, ShuttingDown, UpstreamBroken, UpstreamTimeout, UpstreamUnavailable
-from gateway.upstreams import Engine, Start, State, Upstreams
-from gateway.upstreams.faults import MESSAGES, TABLE, translate
-
-CATCH_ALL = aiohttp.ClientError
-
-
-def exception_classes() -> list[type[BaseException]]:
-    found = inspect.getmembers(aiohttp.client_exceptions, inspect.isclass)
-    return [kind for _, kind in found if issubclass(kind, aiohttp.ClientError)]
-
-
-@pytest.mark.parametrize("kind", exception_classes(), ids=lambda kind: kind.__name__)
-def test_every_client_exception_is_mapped_on_purpose(kind: type[BaseException]) -> None:
-    nearest = next(ancestor for ancestor in kind.__mro__ if ancestor in TABLE)
-    assert nearest is not CATCH_ALL or kind is CATCH_ALL, f"{kind.__name__} is new: say in the table what it means"
-
-
-def test_most_specific_class_wins() -> None:
-    assert isinstance(translate(aiohttp.ConnectionTimeoutError()), UpstreamUnavailable)
-    assert isinstance(translate(aiohttp.ServerTimeoutError()), UpstreamTimeout)
-    assert isinstance(translate(aiohttp.ServerDisconnectedError()), UpstreamBroken)
-    assert isinstance(translate(ConnectionResetError()), UpstreamBroken)
-    assert isinstance(translate(TimeoutError()), UpstreamTimeout)
-
-
-def test_every_kind_has_words() -> None:
-    assert set(TABLE.values()) == set(MESSAGES)
-    for kind in MESSAGES:
-        assert issubclass(kind, GatewayError)
+from gateway.errors import ShuttingDown
+from gateway.upstreams import Engine, OwnWork, Start, State, Upstreams
 
 
 def upstreams(count: int) -> Upstreams:
@@ -52,7 +22,7 @@ def any_engine(_engine: Engine) -> bool:
 def test_least_outstanding_work_is_picked() -> None:
     pool = upstreams(3)
     first, second, third = pool.engines
-    first.outstanding, second.outstanding, third.outstanding = 2, 1, 3
+    first.work, second.work, third.work = OwnWork(2), OwnWork(1), OwnWork(3)
     assert pool.pick(any_engine) is second
     second.note_connect_fault()
     assert pool.pick(any_engine) is first
@@ -108,7 +78,7 @@ def test_nothing_is_picked_while_stopping() -> None:
 def test_engine_without_room_is_passed_over() -> None:
     pool = upstreams(2)
     full, free = pool.engines
-    free.outstanding = 9
+    free.work = OwnWork(9)
     assert pool.pick(lambda engine: engine is not full) is free
     assert pool.pick(lambda _: False) is None
 
