@@ -9,7 +9,7 @@ help: ## Show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # --- Run ---------------------------------------------------------------------
-.PHONY: up demo down status doctor doctor-list report accept soak key
+.PHONY: up demo down status doctor doctor-list report accept soak key account
 up: setup ## Start the stack; prints the address once a real answer has come back
 	@$(PYTHON) -m ops up
 demo: setup ## The same with the bundled demo model: no GPU, no download
@@ -35,6 +35,8 @@ soak: setup ## A bounded load: make soak HOURS=72 [STREAMS=4] [RATE=60 a minute]
 TIER ?= default
 key: setup ## Make an API key: make key NAME=alice [TIER=team]; shown once, only its hash is kept
 	@$(PYTHON) -m ops key "$(NAME)" --tier "$(TIER)"
+account: setup ## Let a person log in to the chat page: make account NAME=alice; asks for the password, keeps its hash
+	@$(PYTHON) -m ops account "$(NAME)"
 
 # --- Develop -----------------------------------------------------------------
 .PHONY: setup setup-node setup-tests test test-fast test-browser test-compose faults fuzz check bench format lock train-demo

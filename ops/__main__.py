@@ -1,4 +1,4 @@
-"""`python -m ops`: the command behind `make up`, `down`, `status`, `doctor`, `report`, `accept`, `soak` and `key`."""
+"""`python -m ops`: what make runs to start, watch, examine and try the stack, and to make keys and accounts."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ops import accounts
 from ops.acceptance import run as acceptance
 from ops.doctor import show
 from ops.doctor.configuration import read_settings
@@ -152,6 +153,26 @@ def key(name: str, tier: str = "default") -> None:
     console.print(f"Key of {name}, shown this once; {file} has its hash:\n\n    {made}\n", markup=False)
     if not settings.environment.get(SETTING):
         console.print(f"Keys are off. To turn them on: {SETTING}={DEFAULT_FILE} in .env, then make up.", markup=False)
+
+
+@app.command()
+def account(name: str) -> None:
+    """Let a person log in to the chat page; a name that is there already gets the new password."""
+    settings = load_settings(ROOT)
+    file = accounts.accounts_file(settings)
+    console = Console(soft_wrap=True, highlight=False)
+    if sys.stdin.isatty():
+        password = typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt="Once more")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    is_new = accounts.set_password(file, name, password)
+    console.print(f"{name} {'can log in' if is_new else 'has a new password'}; {file} has its hash.", markup=False)
+    if settings.environment.get("CHAT_UI_LOGIN") != "password":
+        console.print(
+            f"Accounts are off. To turn them on: CHAT_UI_LOGIN=password and {accounts.SETTING}={accounts.DEFAULT_FILE} "
+            "in .env, then make up.",
+            markup=False,
+        )
 
 
 def main() -> None:

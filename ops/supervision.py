@@ -22,6 +22,9 @@ PORTS = {
 }
 NO_STATUS = ("ENGINE_STATUS_PORT", "0")  # the launcher's own word for saying nothing
 
+# All programs start in the run directory; these paths start at the project's folder, as in the containers.
+FILES_OF_CHAT_UI = {"CHAT_UI_ACCOUNTS_FILE", "CHAT_UI_OAUTH_FILE", "CHAT_UI_SECRET_FILE"}
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -77,7 +80,11 @@ class Layout:
             # The gateway takes a relative path from the run directory, as all programs start there.
             "CHAT_UI_GATEWAY_KEY_FILE": str(self.run_dir / self.gateway()["GATEWAY_CHAT_UI_KEY_FILE"]),
         }
-        return gateway | self.settings.of_service("CHAT_UI_") | self._listen("CHAT_UI")
+        own = {"CHAT_UI_DATA_DIR": str(self.run_dir / "chat-ui")}
+        given = self.settings.of_service("CHAT_UI_")
+        for name in FILES_OF_CHAT_UI & given.keys():
+            given[name] = str(self.settings.root / given[name])
+        return gateway | own | given | self._listen("CHAT_UI")
 
     def nginx(self) -> dict[str, str]:
         """The edge's variables."""

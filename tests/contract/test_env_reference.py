@@ -20,7 +20,7 @@ SERVICES: dict[str, tuple[str, type[BaseModel]]] = {
 }
 # What compose fixes for its own network, and the operator's own names.
 # Compose unsets in the container what is not set outside, the image's own ENV included: these repeat it.
-OF_THE_IMAGE = {"ENGINE_CACHE_DIR": "/cache", "GATEWAY_STATE_DIR": "/state"}
+OF_THE_IMAGE = {"ENGINE_CACHE_DIR": "/cache", "GATEWAY_STATE_DIR": "/state", "CHAT_UI_DATA_DIR": "/data"}
 # What has another default between containers than on one host.
 OF_COMPOSE = {
     "GATEWAY_UPSTREAMS",

@@ -1,5 +1,6 @@
 """`python -m chat_ui` serves the page, `python -m chat_ui health` checks one that runs."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -8,9 +9,13 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 
+from chat_ui.accounts.errors import LoginError
+from chat_ui.accounts.login import Login, set_up_login
 from chat_ui.health import check_health
+from chat_ui.history.errors import StoreTooNew
+from chat_ui.history.opening import data_folder, look_at, store_at
 from chat_ui.root import fill_root
-from chat_ui.settings import EXIT_BAD_SETTING, hide_foreign_settings, read_settings
+from chat_ui.settings import EXIT_BAD_SETTING, Settings, give_chainlit, hide_foreign_settings, read_settings
 
 EXIT_CANNOT_LISTEN = 1
 BACKLOG = 1024
@@ -38,10 +43,26 @@ def main(arguments: list[str]) -> int:
         root = Path(folder)
         fill_root(root)
         os.chdir(root)
+        login = _prepare(settings, root)
         from chat_ui.server import serve  # noqa: PLC0415 - Chainlit fixes its folders at import
 
-        serve(settings, root, listener)
+        serve(settings, root, listener, login)
     return 0
+
+
+def _prepare(settings: Settings, root: Path) -> Login | None:
+    """Look at all that conversations and logins need; leaves with one line where it cannot be as the settings say."""
+    folder = data_folder(settings.data_dir, root)
+    try:
+        login = set_up_login(settings, folder)
+        if settings.keeps_history:
+            asyncio.run(look_at(store_at(settings.history_url, folder)))
+    except (LoginError, StoreTooNew) as error:
+        sys.stderr.write(f"chat-ui: {error}\n")
+        raise SystemExit(EXIT_BAD_SETTING) from error
+    if login:
+        give_chainlit(login.variables)
+    return login
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ from chat_ui.errors import AnswerTimedOut, ContextTooLong, EngineNotReady
 from chat_ui.figures import Stopwatch
 from chat_ui.fitting import Fitted, Room, fit
 from chat_ui.gateway import Finish, Gateway, Model, Place
+from chat_ui.history.turns import mark
 from chat_ui.reply import Reply
 from chat_ui.sampling import Wishes
 from chat_ui.texts import Texts
@@ -59,6 +60,7 @@ class Answerer:
             question.conversation.counted = Count(model.id, fitted.prompt.messages, finish.usage.prompt_tokens)
         turn.answer = question.reply.raw
         turn.state = TurnState.ANSWERED if turn.answer else TurnState.FAILED
+        question.reply.message.metadata = mark(turn)
         notes, actions = [], [buttons.regenerate(turn, texts) if turn.answer else buttons.retry(turn, texts)]
         if not turn.answer:
             notes.append(texts.note_empty)

@@ -7,17 +7,20 @@ wrong is cured in `presentation`: a colon before a letter is issue 1930.
 
 import asyncio
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import chainlit as cl
 from chainlit import server, socket
 from chainlit.chat_context import chat_contexts
 from chainlit.config import config
 from chainlit.context import init_ws_context
-from chainlit.session import WebsocketSession
+from chainlit.session import WebsocketSession, ws_sessions_id
 from chainlit.types import MessagePayload
+from chainlit.user_session import user_sessions
 
 KATEX_OF_CHAINLIT = "https://cdn.jsdelivr.net/npm/katex@0.16.22/dist/katex.min.css"
 KATEX_OF_OURS = "/public/katex/katex.min.css"
@@ -106,7 +109,8 @@ async def release(session: WebsocketSession, task: asyncio.Task[None] | None, gr
     await asyncio.sleep(grace_seconds)
     if session.socket_id != socket_id:
         return
-    if task:
+    was_taken_over = session.current_task is None
+    if task and not was_taken_over:
         task.cancel()
         await asyncio.wait([task])
     if not session.to_clear:
@@ -115,8 +119,35 @@ async def release(session: WebsocketSession, task: asyncio.Task[None] | None, gr
         chat_contexts.pop(session.id, None)
 
 
-def own_page(language: str) -> str:
+def take_over_page(key: str, *, is_wanted: Callable[[Any], bool]) -> Any:
+    """Give this page what a lost one of the same conversation held under `key` in its session, its output included.
+
+    A page that was loaded anew is another session to Chainlit, and the answer under way would end unseen. None if no
+    lost page holds what is wanted.
+    """
+    session = current_session()
+    for lost in list(ws_sessions_id.values()):
+        held = user_sessions.get(lost.id, {}).get(key)
+        is_same = lost.thread_id == session.thread_id and lost.user == session.user
+        if held is None or not is_same or server.sio.manager.is_connected(lost.socket_id, "/") or not is_wanted(held):
+            continue
+        lost.emit = functools.partial(_emit, session)
+        lost.current_task = None
+        del user_sessions[lost.id][key]
+        cl.user_session.set(key, held)
+        return held
+    return None
+
+
+def _emit(session: WebsocketSession, event: str, data: Any) -> Any:
+    """Send through the session, whose own way to the browser changes with each connection."""
+    return session.emit(event, data)
+
+
+def own_page(language: str, *, login: str) -> str:
     """Return Chainlit's page without the foreign hosts it names, in a language if one is fixed; served from now on.
+
+    Its style sheet finds the kind of login at the root: a guest has no account to log out of.
 
     Where those hosts hang (a closed network, a blocked one), the page would stay blank: they are blocking stylesheets.
     """
@@ -125,6 +156,7 @@ def own_page(language: str) -> str:
         raise RuntimeError("Chainlit's page is not that of the pinned version: see chainlit_fixes.own_page.")
     if language != "auto":
         html = html.replace('<html lang="en">', f'<html lang="{language}">')
+    html = html.replace("<html ", f'<html data-login="{login}" ', 1)
     server.get_html_template = lambda _root_path: html
     return html
 

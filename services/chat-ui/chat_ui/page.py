@@ -9,6 +9,7 @@ from typing import Any
 
 import chainlit as cl
 from chainlit.mode import Mode, ModeOption
+from chainlit.types import ThreadDict
 
 from chat_ui import buttons, chainlit_fixes
 from chat_ui.answering import Answerer, Question
@@ -25,6 +26,7 @@ from chat_ui.errors import (
     UpstreamFailed,
 )
 from chat_ui.gateway import Gateway, Model
+from chat_ui.history.turns import mark, restore, unanswered
 from chat_ui.panel import Panel
 from chat_ui.reply import Reply
 from chat_ui.retrying import Respite
@@ -86,6 +88,7 @@ class ChatPage:
         cl.set_starters(self.starters)
         cl.on_message(self.ask)
         cl.on_chat_end(self.leave)
+        cl.on_chat_resume(self.resume)
         cl.on_settings_edit(self.edit_settings)
         cl.on_settings_update(self.save_settings)
         cl.action_callback(Button.ASK_AGAIN)(self.ask_again)
@@ -129,6 +132,7 @@ class ChatPage:
             turn.begun, turn.instruction = state.going_on[1], texts.go_on_prompt
         state.going_on = None
         state.reply = reply = Reply(turn.begun)
+        await _name_thread()
         question = Question(turn, state.conversation, reply, state.panel.wishes, self._headers(), texts)
         try:
             await reply.show_begun()
@@ -136,6 +140,7 @@ class ChatPage:
             await self._answerer.answer(question, await self._model_for(state, message))
         except asyncio.CancelledError:
             turn.answer, turn.state = reply.raw, TurnState.STOPPED
+            reply.message.metadata = mark(turn)
             note = texts.note_stopped if turn.answer else texts.note_stopped_empty
             actions = [buttons.regenerate(turn, texts)] + ([buttons.go_on(turn, texts)] if turn.answer else [])
             await reply.finish([note], actions)
@@ -159,6 +164,30 @@ class ChatPage:
     async def explain_figures(self, action: cl.Action) -> None:
         """Say in a sentence what the figures of an answer mean."""
         await cl.context.emitter.send_toast(str(action.payload.get("text")), "info")
+
+    async def resume(self, thread: ThreadDict) -> None:
+        """Take up a kept conversation as the person left it, an answer that is under way included."""
+        # Chainlit adds the messages to what it already has, and does so again at each connection.
+        cl.chat_context.clear()
+        state = chainlit_fixes.take_over_page(STATE_KEY, is_wanted=lambda state: state.answering) or self._state()
+        if state.answering:
+            current_session().current_task = state.task
+            await cl.context.emitter.task_start()
+            if state.reply and state.reply.message.streaming:
+                # Nothing is awaited from here on: a word between this and the page's taking it would be lost.
+                thread["steps"].append(state.reply.message.to_dict())
+            return
+        state.conversation.turns = restore(thread["steps"])
+        if state.conversation.turns:
+            turn, texts = state.conversation.turns[-1], self._own_texts
+            last = next(step for step in reversed(thread["steps"]) if step["type"] != "run")
+            if last["type"] == "user_message":
+                last = unanswered(last, texts.unanswered)
+                thread["steps"].append(last)
+            ways_on = [buttons.regenerate(turn, texts) if turn.answer else buttons.retry(turn, texts)]
+            if turn.answer and turn.state is not TurnState.ANSWERED:
+                ways_on.append(buttons.go_on(turn, texts))
+            state.reply = await Reply.taken_up(last, ways_on)
 
     async def come_back(self) -> None:
         """Bring a page that lost its connection up to date: what was sent meanwhile never reached it."""
@@ -197,6 +226,7 @@ class ChatPage:
         turn.answer, turn.state = reply.raw, TurnState.FAILED
         explanation, actions = explain(error, texts), [buttons.retry(turn, texts)]
         if reply.raw:
+            reply.message.metadata = mark(turn)
             explanation = texts.note_incomplete + explanation
             actions.append(buttons.go_on(turn, texts))
         await reply.fail(explanation, actions)
@@ -265,6 +295,13 @@ class ChatPage:
             state = PageState(Panel(wishes), banner)
             cl.user_session.set(STATE_KEY, state)
         return state
+
+
+async def _name_thread() -> None:
+    """Tell the page which conversation it shows, if conversations are kept."""
+    session = current_session()
+    if session.user:
+        await _send_to_scripts({"type": "thread", "id": session.thread_id})
 
 
 async def _send_to_scripts(message: dict[str, Any]) -> None:

@@ -1,8 +1,10 @@
 """One answer on the page: streamed in batches, ended with notes and buttons."""
 
 import asyncio
+from typing import Self
 
 import chainlit as cl
+from chainlit.step import StepDict
 
 from chat_ui.presentation import Presenter
 
@@ -25,6 +27,17 @@ class Reply:
         if begun:
             self._pieces.append(begun)
             self._presenter.feed(begun)
+
+    @classmethod
+    async def taken_up(cls, step: StepDict, actions: list[cl.Action]) -> Self:
+        """Return the reply of a message that the page already shows, and put buttons under it."""
+        reply = cls()
+        reply.message = cl.Message.from_dict(step)
+        reply.message.is_error = bool(step.get("isError"))
+        reply.message.actions = actions
+        for action in actions:
+            await action.send(reply.message.id)
+        return reply
 
     @property
     def raw(self) -> str:

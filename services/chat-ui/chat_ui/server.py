@@ -14,7 +14,12 @@ from chainlit import server as chainlit_server
 from chainlit.config import config, load_module
 
 from chat_ui import chainlit_fixes
+from chat_ui.accounts import callbacks
+from chat_ui.accounts.gate import Gate
+from chat_ui.accounts.login import Login
+from chat_ui.accounts.throttle import Throttle
 from chat_ui.edge import Edge, content_security_policy
+from chat_ui.history.keeping import keep_history
 from chat_ui.root import APP_FILE
 from chat_ui.settings import Settings
 
@@ -27,7 +32,7 @@ KEEP_ALIVE_SECONDS = 75
 QUIET_LOGGERS = {"httpx": logging.WARNING, "uvicorn.error": logging.WARNING, "chainlit": logging.ERROR}
 
 
-def serve(settings: Settings, root: Path, listener: socket.socket) -> None:
+def serve(settings: Settings, root: Path, listener: socket.socket, login: Login | None) -> None:
     """Serve on `listener` until SIGTERM or SIGINT; answers under way are cancelled, their generations with them."""
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for name, level in QUIET_LOGGERS.items():
@@ -38,9 +43,20 @@ def serve(settings: Settings, root: Path, listener: socket.socket) -> None:
     if settings.language != "auto":
         config.ui.language = settings.language
     load_module(str(APP_FILE))
-    html = chainlit_fixes.own_page(settings.language)
+    html = chainlit_fixes.own_page(settings.language, login=settings.login)
+    app = keep_history(chainlit_server.app, settings, root) if settings.keeps_history else chainlit_server.app
+    if login:
+        callbacks.register(login.way)
+        app = Gate(
+            app,
+            way=login.way,
+            passes=login.passes,
+            trusted_proxies=settings.trusted_proxies,
+            header=login.header,
+            throttle=Throttle(),
+        )
     edge = Edge(
-        chainlit_server.app,
+        app,
         allowed_origins=settings.allowed_origins,
         policy=content_security_policy(chainlit_fixes.script_hashes(html)),
     )

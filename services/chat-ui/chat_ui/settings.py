@@ -20,6 +20,8 @@ FOREIGN_NAMES = ("DATABASE_URL", "BUCKET_NAME")
 
 EXIT_BAD_SETTING = 2
 
+SECRET_NAMES = ("CHAT_UI_HISTORY_URL",)
+
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
@@ -37,6 +39,15 @@ def _base_url(value: str) -> str:
 def _absolute(value: str) -> str:
     # Chainlit wants the process in a folder of its own.
     return str(Path(value).absolute())
+
+
+def _database_url(value: str) -> str:
+    parts = urlsplit(value)
+    if value not in {"", "off"} and not (
+        parts.scheme in {"postgresql", "postgres"} and parts.hostname and parts.path.strip("/")
+    ):
+        raise ValueError("must be postgresql://user:password@host/database, off, or empty")
+    return value.replace("postgres://", "postgresql://", 1)
 
 
 def _host(value: str) -> str:
@@ -72,6 +83,55 @@ class Settings(BaseModel):
         (),
         description="Further addresses at which the page is opened, as origins with commas between them. "
         "Its own address needs no entry unless a proxy hides it.",
+    )
+    data_dir: Annotated[str, AfterValidator(_absolute)] = Field(
+        "",
+        description="Folder for conversations (history.sqlite) and for the secret that signs cookies. Empty: both end "
+        "with the process. Compose and `make up` set it.",
+    )
+    history_url: Annotated[str, AfterValidator(_database_url)] = Field(
+        "",
+        description="Where conversations are kept: postgresql://user:password@host/database, or off. Empty: a SQLite "
+        "file in CHAT_UI_DATA_DIR.",
+    )
+    guest_days: float = Field(
+        30,
+        ge=1,
+        le=3650,
+        allow_inf_nan=False,
+        description="Without a login: days without use after which a browser's conversations are deleted.",
+    )
+    login: Literal["none", "password", "oauth", "header"] = Field(
+        "none",
+        description="How people log in: none, password (make account NAME=alice), oauth, or header (a proxy in front "
+        "names them).",
+    )
+    accounts_file: Annotated[str, AfterValidator(_absolute)] = Field(
+        "",
+        description="File of accounts for CHAT_UI_LOGIN=password: accounts/people, where `make account` writes them.",
+    )
+    oauth_file: Annotated[str, AfterValidator(_absolute)] = Field(
+        "",
+        description="File of OAUTH_* lines for CHAT_UI_LOGIN=oauth, by the names of Chainlit's providers, such as "
+        "OAUTH_GITHUB_CLIENT_ID.",
+    )
+    oauth_allowed: tuple[str, ...] = Field(
+        (),
+        description="Who may come in by OAuth: names or addresses, or @example.org for a whole domain, with commas "
+        "between them. Empty: everybody whom the provider knows.",
+    )
+    login_header: str = Field(
+        "X-Forwarded-User",
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Header in which the proxy names the person, for CHAT_UI_LOGIN=header.",
+    )
+    login_proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = Field(
+        (),
+        description="Where that proxy is, as nginx sees it; the header is believed from there alone. Addresses or "
+        "networks with commas between them.",
+    )
+    secret_file: Annotated[str, AfterValidator(_absolute)] = Field(
+        "", description="File with the secret that signs cookies. Empty: one is made in CHAT_UI_DATA_DIR."
     )
     max_message_characters: int = Field(
         8000, ge=100, le=1_000_000, description="Longest message of a person, in characters."
@@ -112,7 +172,7 @@ class Settings(BaseModel):
     )
     shutdown_seconds: int = Field(5, ge=0, le=600, description="Time that connections get to close when it stops.")
 
-    @field_validator("trusted_proxies", mode="before")
+    @field_validator("trusted_proxies", "login_proxies", mode="before")
     @classmethod
     def _split_networks(cls, value: object) -> object:
         if not isinstance(value, str):
@@ -133,6 +193,16 @@ class Settings(BaseModel):
             if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path:
                 raise ValueError("must be origins such as https://chat.example.org, separated by commas")
         return origins
+
+    @field_validator("oauth_allowed", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether conversations are kept."""
+        return self.history_url != "off"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -155,7 +225,9 @@ class Settings(BaseModel):
             first = error.errors()[0]
             name = PREFIX + str(first["loc"][0]).upper()
             reason = first["msg"].removeprefix("Value error, ")
-            raise SettingError(f"{name}={first['input']!r} cannot be used: {reason}.") from error
+            # An address may hold a password.
+            value = "" if name in SECRET_NAMES else f"={first['input']!r}"
+            raise SettingError(f"{name}{value} cannot be used: {reason}.") from error
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -192,3 +264,8 @@ def hide_foreign_settings(environment: MutableMapping[str, str] | None = None) -
     for name in list(target):
         if name.startswith(FOREIGN_PREFIXES) or name in FOREIGN_NAMES:
             del target[name]
+
+
+def give_chainlit(variables: Mapping[str, str]) -> None:
+    """Put into the environment what Chainlit finds nowhere else: what signs its cookies, its OAuth providers."""
+    os.environ.update(variables)

@@ -25,6 +25,8 @@ class Texts:
     wait_seconds: str
     request_id: str
     message_too_long: str
+    not_kept: str
+    unanswered: str
     expired: str
     note_stopped: str
     note_stopped_empty: str
@@ -89,6 +91,8 @@ CHINESE = Texts(
     wait_seconds="请在 {seconds} 秒后重试。",
     request_id="请求编号：`{request_id}`",
     message_too_long="消息过长：共 {length} 个字符，最多 {limit} 个。请缩短后再发。",
+    unanswered="这个问题没有收到回答。",
+    not_kept="对话暂时无法保存：可以继续聊天，但刷新或关闭页面后，这些内容可能找不回来。",
     expired="这段对话已在服务器上过期，请新建对话。",
     note_stopped="已停止，以上是未完成的回答。",
     note_stopped_empty="已停止，还没有生成内容。",
@@ -166,6 +170,8 @@ ENGLISH = Texts(
     wait_seconds=" Try again in {seconds} s.",
     request_id="Request id: `{request_id}`",
     message_too_long="The message is too long: {length} characters, at most {limit}. Shorten it and send it again.",
+    unanswered="This question got no answer.",
+    not_kept="What you say now cannot be kept: go on, but it may be gone after a reload.",
     expired="This conversation has expired on the server. Start a new chat.",
     note_stopped="Stopped: the answer above is not complete.",
     note_stopped_empty="Stopped before the first word.",

@@ -39,4 +39,5 @@
   }
 
   import('/public/engine.js');
+  import('/public/thread.js');
 })();

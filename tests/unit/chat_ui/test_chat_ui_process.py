@@ -70,7 +70,12 @@ def test_health_fails_where_nothing_listens() -> None:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
     folder = tmp_path_factory.mktemp("chat-ui")
     port = str(free_ports(["CHAT_UI_PORT"])["CHAT_UI_PORT"])
-    environment = clean_environment(CHAT_UI_PORT=port, TMPDIR=str(folder), DATABASE_URL="postgresql://127.0.0.1:9/x")
+    environment = clean_environment(
+        CHAT_UI_PORT=port,
+        CHAT_UI_HISTORY_URL="off",
+        TMPDIR=str(folder),
+        DATABASE_URL="postgresql://127.0.0.1:9/x",
+    )
     with subprocess.Popen(
         COMMAND, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
