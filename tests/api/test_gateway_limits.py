@@ -167,7 +167,7 @@ async def test_a_gateway_that_starts_anew_has_forgotten_and_serves(engine: FakeE
         ("GATEWAY_TRUSTED_PROXIES", "10.0.0.0/33", "10.0.0.0/8"),
         ("GATEWAY_TRUSTED_PROXIES", "10.0.0.1/8", "host bits"),
         ("GATEWAY_STATE_URL", "valkey:6379", "redis://"),
-        ("GATEWAY_WORKERS", "2", "one process"),
+        ("GATEWAY_WORKERS", "2", "GATEWAY_STATE_URL"),
         ("GATEWAY_ANONYMOUS", "perhaps", "'on' or 'off'"),
         ("GATEWAY_API_KEYS_FILE", "/nonexistent/keys", "make key"),
         ("GATEWAY_CHAT_UI_KEY_FILE", "/dev/null/key", "neither read nor made"),

@@ -6,7 +6,7 @@ import pytest
 from gateway.admission import EngineFigures, NumberInAll
 from gateway.admission.capacity import TRIED_EVERY_SECONDS, TRIED_FOR_SECONDS
 from gateway.admission.learned import FIRST
-from gateway.upstreams import Engine, Load
+from gateway.upstreams import Engine, Load, OwnWork
 from gateway.upstreams.status import EngineStatus
 
 
@@ -15,7 +15,7 @@ def looks(capacity: EngineFigures, engine: Engine, runs: int, asked: int, number
     found = []
     for _ in range(number):
         limit = capacity.most(engine)
-        engine.outstanding = asked if limit is None else min(asked, limit)
+        engine.work = OwnWork(asked if limit is None else min(asked, limit))
         running = min(engine.outstanding, runs)
         engine.load = Load(engine.outstanding - running, running, engine.outstanding)
         found.append(capacity.most(engine) or 0)
@@ -70,7 +70,7 @@ def test_spare_places_are_kept_where_it_is_known_what_the_engine_runs(monkeypatc
     monkeypatch.setattr("gateway.admission.capacity.time", SimpleNamespace(monotonic=lambda: now))
     capacity, engine = EngineFigures(), Engine("e", "http://e")
     engine.load = Load(0, 0, 0)
-    engine.outstanding = FIRST - 1
+    engine.work = OwnWork(FIRST - 1)
     assert capacity.has_room(engine, 0, spare=True), "nothing is known yet"
     most = looks(capacity, engine, 64, asked=500, number=20)[-1]
     for outstanding, spared, others in (
@@ -79,11 +79,11 @@ def test_spare_places_are_kept_where_it_is_known_what_the_engine_runs(monkeypatc
         (most - 1, False, True),
         (most, False, False),
     ):
-        engine.outstanding = outstanding
+        engine.work = OwnWork(outstanding)
         assert capacity.has_room(engine, 0, spare=True) == spared
         assert capacity.has_room(engine, 0, spare=False) == others
     now = TRIED_EVERY_SECONDS
-    engine.outstanding = 60
+    engine.work = OwnWork(60)
     assert capacity.has_room(engine, 0, spare=True)
 
 
@@ -98,7 +98,7 @@ def test_spare_places_of_a_fixed_number(number: int, spared: int) -> None:
 
 def test_engine_that_publishes_nothing_has_no_limit() -> None:
     capacity, engine = EngineFigures(), Engine("e", "http://e")
-    engine.outstanding = 10_000
+    engine.work = OwnWork(10_000)
     assert capacity.most(engine) is None
     assert capacity.has_room(engine, 10_000, spare=True)
 
@@ -134,11 +134,11 @@ def test_silent_launcher_leaves_what_it_has_said_and_another_number_begins_anew(
 def test_spare_places_are_kept_at_once_where_it_is_told_what_the_engine_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.admission.capacity.time", SimpleNamespace(monotonic=lambda: TRIED_EVERY_SECONDS))
     capacity, engine = EngineFigures(), told(64)
-    engine.outstanding = 60
+    engine.work = OwnWork(60)
     assert capacity.has_room(engine, 0, spare=False)
     assert not capacity.has_room(engine, 0, spare=True), "nothing is left to try"
     looks(capacity, engine, 8, asked=500, number=20)
-    engine.outstanding = 8
+    engine.work = OwnWork(8)
     assert capacity.has_room(engine, 0, spare=True), "it may hold more by now"
 
 
@@ -149,6 +149,6 @@ def test_no_look_is_asked_for_where_nothing_can_be_learned() -> None:
     assert not engine.attention.is_set()
     looks(capacity, engine, 8, asked=500, number=1)
     looks(capacity, engine, 64, asked=500, number=1)
-    engine.outstanding = capacity.most(engine) or 0
+    engine.work = OwnWork(capacity.most(engine) or 0)
     capacity.note_crowd(engine)
     assert engine.attention.is_set()

@@ -64,6 +64,11 @@ class Shares:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def clients(self) -> int:
+        """How many have something running or waiting."""
+        return len(self._shares) - len(self._idle)
+
     def of(self, client: str, cost: float) -> Share:
         """Return a client's share, as one comes that should cost so much; if it has nothing waiting, it is lifted."""
         share = self._shares.get(client) or Share(client)
