@@ -19,6 +19,7 @@ START_TIMEOUT_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 5.0
 LOG_TIMEOUT_SECONDS = 2.0
 
+WORKERS = 2
 MAX_BODY_BYTES = 2_000_000
 CONTAINER = {
     "NGINX_HTTP_PORT": "8080",
@@ -45,8 +46,9 @@ class Edge:
     def __init__(self, prefix: Path, gateway_port: int = 0, **settings: str) -> None:
         """Take free ports; `gateway_port` names one on which the gateway listens already."""
         self.prefix = prefix
-        ports = free_ports(["edge", "gateway", "chat-ui"])
-        self.port, self.chat_port = ports["edge"], ports["chat-ui"]
+        ports = free_ports(["edge", "tls", "gateway", "chat-ui"])
+        self.port, self.tls_port, self.chat_port = ports["edge"], ports["tls"], ports["chat-ui"]
+        self.settings = settings
         self.gateway_port = gateway_port or ports["gateway"]
         self._process: subprocess.Popen[bytes] | None = None
         render_nginx(
@@ -54,6 +56,7 @@ class Edge:
             prefix,
             {
                 "NGINX_HTTP_PORT": str(self.port),
+                "NGINX_HTTPS_PORT": str(self.tls_port),
                 "NGINX_MAX_BODY_BYTES": str(MAX_BODY_BYTES),
                 "NGINX_GATEWAY_ADDRESS": f"127.0.0.1:{self.gateway_port}",
                 "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.chat_port}",
@@ -64,6 +67,8 @@ class Edge:
     @property
     def url(self) -> str:
         """Its address for clients."""
+        if self.settings.get("NGINX_TLS", "off") != "off":
+            return f"https://127.0.0.1:{self.tls_port}"
         return f"http://127.0.0.1:{self.port}"
 
     def command(self, *arguments: str) -> list[str]:
@@ -91,6 +96,23 @@ class Edge:
                     return
             time.sleep(0.01)
         raise AssertionError(f"nginx did not start: {(self.prefix / 'error.log').read_text()}")
+
+    def reload(self) -> None:
+        """Let new workers take over, as `nginx -s reload` does; returns once they serve."""
+        assert self._process is not None
+        before = self._workers()
+        self._process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while time.monotonic() < deadline:
+            if len(self._workers() - before) == WORKERS:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"nginx did not reload: {(self.prefix / 'error.log').read_text()}")
+
+    def _workers(self) -> set[str]:
+        assert self._process is not None
+        pid = self._process.pid
+        return set(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split())
 
     def stop(self) -> int:
         """End nginx at once and return its exit code."""

@@ -1,6 +1,7 @@
 """The process: Chainlit's application behind the edge, on one socket, in one event loop.
 
-Import it only with the working directory at Chainlit's root: Chainlit fixes its folders when it is imported.
+Import it only with the working directory at Chainlit's root and `config.run.root_path` set: Chainlit fixes both when it
+is imported.
 """
 
 import logging
@@ -37,9 +38,10 @@ def serve(settings: Settings, root: Path, listener: socket.socket) -> None:
     if settings.language != "auto":
         config.ui.language = settings.language
     load_module(str(APP_FILE))
-    html = chainlit_fixes.own_page(settings.language)
+    html = chainlit_fixes.own_page(settings.language, settings.base_path)
     edge = Edge(
         chainlit_server.app,
+        base_path=settings.base_path,
         allowed_origins=settings.allowed_origins,
         policy=content_security_policy(chainlit_fixes.script_hashes(html)),
     )
