@@ -62,8 +62,3 @@ def make_pair(folder: Path, *, days: int = 90, name: str = "chat.example.org", e
         *("-startdate", CLOCK_SKEW, "-enddate", "20200201000000Z", "-batch", "-out", str(pair.certificate), "-notext"),
     )
     return pair
-
-
-def serial(certificate: str) -> str:
-    """Return the serial number of a certificate file."""
-    return openssl("x509", "-in", certificate, "-noout", "-serial").strip()

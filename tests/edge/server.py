@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from pathlib import Path
@@ -70,6 +71,10 @@ class Edge:
         if self.settings.get("NGINX_TLS", "off") != "off":
             return f"https://127.0.0.1:{self.tls_port}"
         return f"http://127.0.0.1:{self.port}"
+
+    def trust(self) -> ssl.SSLContext:
+        """Return a context that takes this nginx's certificate and no other."""
+        return ssl.create_default_context(cafile=str(self.prefix / "run/tls.pem"))
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line that serves this folder."""
