@@ -30,7 +30,7 @@ FLAGS = [
     "--no-first-run",
 ]
 WIDTHS = {"desk": 1280, "phone": 390}
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
 
 # Chromium's offline mode leaves open websockets open: a test closes them itself.
 # What the page's own policy forbids it is told to the page alone.

@@ -14,21 +14,27 @@ pytestmark = [pytest.mark.browser, pytest.mark.edge]
 
 BASE = "/ernie"
 ANSWER = "你好, world 🔥"
-START_TIMEOUT_SECONDS = 90
+START_TIMEOUT_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
+    edge = Edge(tmp_path_factory.mktemp("front-door") / "nginx", NGINX_TLS="self-signed", NGINX_BASE_PATH=BASE)
+    edge.start()
+    yield edge
+    assert edge.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def address(edge: Edge) -> Iterator[str]:
     """nginx, page and gateway as they are; the engine is the fake."""
-    folder = tmp_path_factory.mktemp("front-door")
-    edge = Edge(folder / "nginx", NGINX_TLS="self-signed", NGINX_BASE_PATH=BASE)
+    folder = edge.prefix.parent
     page = {
         "CHAT_UI_PORT": str(edge.chat_port),
         "CHAT_UI_BASE_PATH": BASE,
         "CHAT_UI_GATEWAY_URL": f"http://127.0.0.1:{edge.gateway_port}",
         "TMPDIR": str(folder),
     }
-    edge.start()
     with running(folder, "tests.fakes.lab", "engine", "--port", "0", "--control-port", "0") as engine:
         wait_until(lambda: "\n" in engine.read_text(), START_TIMEOUT_SECONDS)
         upstream = f"http://127.0.0.1:{json.loads(engine.read_text().splitlines()[0])['port']}"
@@ -41,7 +47,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             with httpx.Client(verify=edge.trust(), trust_env=False) as client:
                 wait_until(lambda: client.get(f"{url}/readyz").is_success, START_TIMEOUT_SECONDS)
             yield f"{url}/"
-    assert edge.stop() == 0
 
 
 @pytest.mark.parametrize("language", ["zh-CN", "en-US"])

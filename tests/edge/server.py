@@ -1,5 +1,6 @@
 """The system's nginx with the project's own configuration, rendered by the operator's command."""
 
+import contextlib
 import json
 import os
 import re
@@ -105,19 +106,24 @@ class Edge:
     def reload(self) -> None:
         """Let new workers take over, as `nginx -s reload` does; returns once they serve."""
         assert self._process is not None
-        before = self._workers()
+        before = self.workers()
         self._process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
-        while time.monotonic() < deadline:
-            if len(self._workers() - before) == WORKERS:
-                return
+        while len(self.workers() - before) < WORKERS:
+            assert time.monotonic() < deadline, f"no reload: {(self.prefix / 'error.log').read_text()}"
             time.sleep(0.01)
-        raise AssertionError(f"nginx did not reload: {(self.prefix / 'error.log').read_text()}")
 
-    def _workers(self) -> set[str]:
+    def workers(self) -> set[int]:
+        """Return the processes that serve; others of nginx's look after its cache."""
         assert self._process is not None
         pid = self._process.pid
-        return set(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split())
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        titles = {}
+        for child in children:
+            # It may have ended by now.
+            with contextlib.suppress(FileNotFoundError):
+                titles[int(child)] = Path(f"/proc/{child}/cmdline").read_bytes()
+        return {child for child, title in titles.items() if title.startswith(b"nginx: worker process")}
 
     def stop(self) -> int:
         """End nginx at once and return its exit code."""

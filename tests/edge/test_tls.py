@@ -208,7 +208,7 @@ async def test_a_renewed_certificate_is_served_while_streams_go_on(
         ):
             parts, parts2 = stream.aiter_raw(), stream2.aiter_raw()
             assert [await anext(parts), await anext(parts2)] == [EVENT, EVENT]
-            workers = edge._workers()
+            workers = edge.workers()
             assert await served(edge) == old
             renewed = make_pair(tmp_path / "renewed")
             pair.replace_by(renewed)
@@ -219,7 +219,7 @@ async def test_a_renewed_certificate_is_served_while_streams_go_on(
             await socket.send_str("still here")
             assert await socket.receive_str(timeout=5) == "still here"
             # Nothing was even reloaded.
-            assert edge._workers() == workers
+            assert edge.workers() == workers
 
 
 async def test_what_cannot_be_served_is_named_and_the_old_one_stays(
