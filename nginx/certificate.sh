@@ -8,10 +8,12 @@
 # Reads NGINX_TLS (self-signed, files), NGINX_TLS_CERTIFICATE, NGINX_TLS_KEY and NGINX_SERVER_NAMES. Writes below the
 # folder that this file lies in: run/tls.pem and, if self-signed, tls/, which is worth keeping: a person who trusts a
 # self-made certificate does so once.
-set -eu
+# A name may be *.example.org, which is no pattern of files here.
+set -euf
 
 folder=$(dirname "$0")
 served=$folder/run/tls.pem
+server_names=$(printf '%s' "${NGINX_SERVER_NAMES:-}" | tr -s ', \t' ' ')
 day_seconds=86400
 
 refuse() { # NAME MESSAGE
@@ -20,7 +22,7 @@ refuse() { # NAME MESSAGE
 }
 
 make_self_signed() {
-    names="localhost${NGINX_SERVER_NAMES:+ $NGINX_SERVER_NAMES}"
+    names="localhost${server_names:+ $server_names}"
     if [ -f "$certificate" ] && [ "$(cat "$folder/tls/names" 2>/dev/null)" = "$names" ] \
         && openssl x509 -in "$certificate" -noout -checkend $((30 * day_seconds)) >/dev/null; then
         return
@@ -70,7 +72,7 @@ warn_of_end() {
 }
 
 warn_of_names() {
-    for name in ${NGINX_SERVER_NAMES:-}; do
+    for name in $server_names; do
         openssl x509 -in "$certificate" -noout -checkhost "$(echo "$name" | sed 's/^\*\./any./')" | grep -q 'does match' \
             || echo "certificate: warning: it is not for $name (NGINX_SERVER_NAMES): clients that ask by that name refuse it." >&2
     done

@@ -97,10 +97,10 @@ async def hold_open(request: web.Request, release: asyncio.Event) -> web.StreamR
 
 
 @contextlib.asynccontextmanager
-async def watching(edge: Edge) -> AsyncIterator[Callable[[], str]]:
+async def watching(edge: Edge, path: str = os.defpath) -> AsyncIterator[Callable[[], str]]:
     """Run the watcher of this edge's certificate; gives what it has said."""
     log = edge.prefix / "watch.log"
-    environment = {"PATH": os.defpath, **edge.settings}
+    environment = {"PATH": path, **edge.settings}
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *("/bin/sh", str(edge.prefix / "certificate.sh"), "watch", str(WATCH_SECONDS)),
@@ -158,7 +158,7 @@ async def test_browsers_are_told_to_stay_only_where_a_certificate_was_given(star
 
 
 async def test_a_self_signed_certificate_is_made_once_and_kept(start_edge: StartEdge, tmp_path: Path) -> None:
-    settings = {"NGINX_TLS": "self-signed", "NGINX_SERVER_NAMES": "chat.example.org"}
+    settings = {"NGINX_TLS": "self-signed", "NGINX_SERVER_NAMES": "chat.example.org, *.example.com"}
     edge = start_edge(**settings)
     made = edge.prefix / "tls/self-signed.pem"
     first = made.read_bytes()
@@ -220,6 +220,25 @@ async def test_a_renewed_certificate_is_served_while_streams_go_on(
             assert await socket.receive_str(timeout=5) == "still here"
             # Nothing was even reloaded.
             assert edge.workers() == workers
+
+
+async def test_a_certificate_is_looked_at_each_day_and_a_self_made_one_stays(
+    start_edge: StartEdge, tmp_path: Path
+) -> None:
+    edge = start_edge(NGINX_TLS="self-signed", NGINX_SERVER_NAMES="chat.example.org, *.example.com")
+    first = (edge.prefix / "tls/self-signed.pem").read_bytes()
+    today, date = tmp_path / "today", tmp_path / "bin/date"
+    date.parent.mkdir()
+    date.write_text(f"#!/bin/sh\ncat {today}\n")
+    date.chmod(0o755)
+    today.write_text("2026-11-30\n")
+    async with watching(edge, f"{date.parent}:{os.defpath}") as said:
+        await asyncio.sleep(5 * WATCH_SECONDS)
+        assert said() == ""
+        today.write_text("2026-12-01\n")
+        await eventually(lambda: "took it anew" in said(), NOTICE_SECONDS)
+    assert (edge.prefix / "tls/self-signed.pem").read_bytes() == first
+    assert "made a self-signed one" not in said()
 
 
 async def test_what_cannot_be_served_is_named_and_the_old_one_stays(
