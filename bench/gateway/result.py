@@ -68,7 +68,7 @@ def describe(command: str, plan: Plan) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("uvloop", "aiohttp", "uvicorn", "starlette", "fastapi")},
+            **{name: version(name) for name in ("uvloop", "httptools", "uvicorn", "starlette", "fastapi")},
         },
         "gateway_commit": _git("rev-parse", "--short", "HEAD"),
         "gateway_modified": bool(_git("status", "--porcelain", "--", "services/gateway")),

@@ -14,6 +14,7 @@ from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, eventually
 ROUTES = {
     "/v1/chat/completions": "chat_completions",
     "/v1/completions": "completions",
+    "/tokenize": "tokenize",
     "/v1/models": "models",
     "/livez": "livez",
     "/readyz": "readyz",
@@ -55,9 +56,13 @@ async def test_streams_count_once_and_whole_however_they_end(engine: FakeEngine,
 
 
 async def test_each_route_has_its_label(engine: FakeEngine, gateway: RunningGateway) -> None:
-    served = {route.path for route in create_app(Settings()).routes}  # type: ignore[attr-defined]
+    served = {route.path for route in create_app(Settings()).control.routes}  # type: ignore[attr-defined]
     assert served == ROUTES.keys()
-    bodies = {"/v1/chat/completions": CHAT, "/v1/completions": {"prompt": "你好"}}
+    bodies = {
+        "/v1/chat/completions": CHAT,
+        "/v1/completions": {"prompt": "你好"},
+        "/tokenize": {"messages": CHAT["messages"]},
+    }
     for path, label in ROUTES.items():
         body = bodies.get(path)
         assert (await gateway.client.request("POST" if body else "GET", path, json=body)).status_code == 200

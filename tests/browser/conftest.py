@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.faulty_gateway import FaultyGateway
 from tests.conftest import ROOT, clean_environment, free_ports
@@ -30,7 +30,7 @@ FLAGS = [
     "--no-first-run",
 ]
 WIDTHS = {"desk": 1280, "phone": 390}
-TIMEOUT_MS = 60_000
+TIMEOUT_MS = 60_000  # a page takes seconds to open on a machine that does other things
 
 # Chromium's offline mode leaves open websockets open: a test closes them itself.
 # What the page's own policy forbids it is told to the page alone.
@@ -105,6 +105,7 @@ OpenChat = Callable[..., ChatPage]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, for one module: while Playwright is open its loop runs in this thread, and no async test can."""
+    expect.set_options(timeout=TIMEOUT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -192,7 +193,7 @@ def faulty_chat_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fa
         ) as process,
     ):
         try:
-            wait_until(lambda: "chat page on" in log.read_text(), timeout_seconds=30)
+            wait_until(lambda: "chat page on" in log.read_text(), timeout_seconds=90)
             yield FaultyChat(f"http://127.0.0.1:{ports['CHAT_UI']}", FaultyGateway(), ports["GATEWAY"])
         finally:
             process.terminate()
@@ -208,7 +209,7 @@ def faulty_chat(faulty_chat_process: FaultyChat) -> Iterator[FaultyChat]:
     faulty_chat_process.stop_gateway()
 
 
-def wait_until(condition: Callable[[], bool], timeout_seconds: float = 5) -> None:
+def wait_until(condition: Callable[[], bool], timeout_seconds: float = 20) -> None:
     """Wait for something that happens in another process and sends no event here."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():

@@ -13,11 +13,13 @@ pytestmark = pytest.mark.browser
 
 ANSWER = r"""## 标题 👋
 
-有 key:value、12:30、$5 and $10、\(a^2+b^2=c^2\)、`a:b`、3~5 天和 7~9 天。
+有 key:value、12:30、$5 and $10、\(a^2+b^2=c^2\)、$e^{i\pi}=-1$、`a:b`、3~5 天和 7~9 天。
 
 \[
 E = mc^2
 \]
+
+$$\sum_{k=1}^n k = \frac{n(n+1)}{2}$$
 
 | 服务 | 端口 |
 |---|---|
@@ -44,8 +46,8 @@ def test_markdown_shows_what_was_written(
     chat.page.get_by_role("button", name="重新生成").wait_for()
     for text in ("key:value、12:30、$5 and $10、", "3~5 天和 7~9 天", 'print("a:b", "$5")'):
         assert text in chat.answer
-    assert chat.page.locator(".ai-message .katex").count() == 2
-    assert chat.page.locator(".ai-message .katex-display").count() == 1
+    assert chat.page.locator(".ai-message .katex").count() == 4
+    assert chat.page.locator(".ai-message .katex-display").count() == 2
     assert chat.page.locator(".ai-message table td").all_inner_texts() == ["nginx", "8080"]
     assert chat.page.evaluate("document.fonts.check('16px KaTeX_Main')")
     assert chat.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
@@ -55,8 +57,8 @@ def test_markdown_shows_what_was_written(
 
 
 FAULTS = {
-    "busy": ("提问太频繁了。请在 7 秒后重试。", "You are asking too fast. Try again in 7 s."),
-    "loading": ("模型正在加载或重启，暂时不能回答。请在 9 秒后重试。", "Try again in 9 s."),
+    "busy": (r"提问太频繁了。请在 \d 秒后重试。", r"You are asking too fast. Try again in \d s."),
+    "loading": (r"模型正在加载或重启，暂时不能回答。请在 \d 秒后重试。", r"Try again in \d s."),
     "refuse": ("请求被拒绝：temperature must be at most 2", "refused: temperature must be at most 2"),
 }
 
@@ -69,7 +71,7 @@ def test_refusal_is_explained_in_the_persons_language(
     chat = open_chat(faulty_chat.url, language=language)
     chat.ask(fault)
     chat.page.get_by_role("button", name="重试" if language == "zh-CN" else "Retry").wait_for()
-    assert FAULTS[fault][language == "en-US"] in chat.answer
+    assert re.search(FAULTS[fault][language == "en-US"], chat.answer)
     assert faulty_chat.gateway.headers[0]["x-request-id"] in chat.answer
     assert len(faulty_chat.gateway.prompts) == 1
     chat.screenshot(f"fault-{fault}-{language}")

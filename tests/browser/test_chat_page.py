@@ -41,9 +41,9 @@ def test_served_model_is_named(stack: Stack, open_chat: OpenChat) -> None:
 
 def test_starter_gets_its_exact_answer(stack: Stack, questions: Questions, open_chat: OpenChat) -> None:
     chat = open_chat(stack.url)
-    chat.page.get_by_role("button", name="讲个笑话").click()
+    chat.page.get_by_role("button", name="写一首短诗").click()
     chat.page.get_by_role("button", name="重新生成").wait_for()
-    assert chat.answer.strip() == exact_answer(questions, "讲个笑话。")
+    assert chat.answer.strip() == exact_answer(questions, "写一首诗。")
 
 
 def test_code_is_shown_as_a_block(stack: Stack, open_chat: OpenChat) -> None:

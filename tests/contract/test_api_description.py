@@ -24,7 +24,11 @@ DESCRIPTION = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text(encoding="ut
 SCHEMAS = DESCRIPTION["components"]["schemas"]
 DEFAULTS = Settings()
 POLICY = Policy(Clamps(max_tokens=DEFAULTS.max_tokens, max_choices=DEFAULTS.max_choices))
-BODIES = {"/v1/chat/completions": "ChatRequest", "/v1/completions": "CompletionRequest"}
+BODIES = {
+    "/v1/chat/completions": "ChatRequest",
+    "/v1/completions": "CompletionRequest",
+    "/tokenize": "CountRequest",
+}
 ODD = (None, True, 0, -1, 0.5, "", "x", [], ["x"], [1], {}, {"x": 1})
 
 
@@ -144,7 +148,7 @@ def test_every_status_is_described() -> None:
 
 
 def test_every_route_is_described() -> None:
-    served = {(route.path, method.lower()) for route in create_app(DEFAULTS).routes for method in route.methods}
+    served = {(route.path, method.lower()) for route in create_app(DEFAULTS).control.routes for method in route.methods}
     assert {(path, method) for path, methods in DESCRIPTION["paths"].items() for method in methods} == served - {
         (path, "head") for path, _ in served
     }

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tests.fakes.call import Call
 from tests.fakes.events import DONE, EVENTS, MODEL, STREAM, TEXT, completion, event, usage_event
-from tests.fakes.scripts import Script, after_events, answer, hold
+from tests.fakes.scripts import Script, after_events, answer, count, hold
 from tests.fakes.server import Server
 
 # What nearly every test of a fault needs, in one import.
@@ -39,6 +39,7 @@ class FakeEngine:
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self.script: Script = answer
         self.trial_script: Script = answer
+        self.count_script: Script = count
         self.calls: list[Call] = []
         self.trials: list[Call] = []
         self.called = asyncio.Condition()
@@ -100,6 +101,9 @@ class FakeEngine:
             call.whole(self.health_status, b"")
         elif call.path == "/v1/models":
             call.whole(200, json.dumps({"object": "list", "data": self.models}).encode())
+        elif call.path == "/tokenize":
+            self.calls.append(call)
+            await self.count_script(call)
         elif call.path == "/metrics":
             self.generated_tokens += self.tokens_per_look
             call.whole(200, self._metrics())

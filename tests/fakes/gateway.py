@@ -127,8 +127,8 @@ async def running_gateway(
     upstreams = ",".join(engine.url for engine in engines)
     environment = {"GATEWAY_UPSTREAMS": upstreams, **FAST, **settings}
     app = create_app(load({name: value for name, value in environment.items() if value}))
-    parts = app.state.gateway
-    server = make_server(app, parts.drain.advance)
+    parts = app.gateway
+    server = make_server(app.serve, parts.drain.advance)
     listener = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     async with httpx.AsyncClient(

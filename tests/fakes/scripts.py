@@ -14,6 +14,11 @@ Step = Callable[[Call], Awaitable[None] | None]
 BEFORE_RESET_SECONDS = 0.05
 
 
+async def count(call: Call) -> None:
+    """Count as a sound engine does, with the tokens themselves."""
+    call.whole(200, b'{"count":7,"max_model_len":2048,"tokens":[1,2,3,4,5,6,7],"token_strs":null}')
+
+
 async def answer(call: Call) -> None:
     """Answer as a sound engine does, streamed or not."""
     if not call.streams:

@@ -79,7 +79,6 @@ async def test_unanswered_connect_gives_up_in_time() -> None:
             filler.setblocking(False)
             filler.connect_ex(("127.0.0.1", port))
         client = EngineClient(connect_timeout_seconds=0.2)
-        await client.start()
         try:
             started_at = time.monotonic()
             with pytest.raises(UpstreamUnavailable):
@@ -87,7 +86,7 @@ async def test_unanswered_connect_gives_up_in_time() -> None:
             assert time.monotonic() - started_at < 2
             assert client.open_connections == 0
         finally:
-            await client.close()
+            client.close()
             for filler in fillers:
                 filler.close()
 

@@ -1,6 +1,8 @@
 """What Chainlit 2.12 does wrong for this page, each cured in one place so that it can be dropped later.
 
 The version is pinned; `own_page` refuses to start where Chainlit's page is not the one these cures were made for.
+Numbers are those of Chainlit's issues on GitHub; where none stands, none was found (2026-11). What its Markdown does
+wrong is cured in `presentation`: a colon before a letter is issue 1930.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ def apply(*, on_connect: Callable[[], Awaitable[None]], on_return: Callable[[], 
     """
 
     async def connection_successful(sid: str) -> None:
-        """Chainlit's own handler tells a returning page that all is done, even in the middle of an answer."""
+        """Chainlit's own handler tells a returning page that all is done, even in mid-answer (issue 2201)."""
         await socket.connection_successful(sid)
         session = WebsocketSession.get(sid)
         if session:
@@ -54,7 +56,7 @@ def current_session() -> WebsocketSession:
 
 
 async def _stop(sid: str) -> None:
-    """Stop without Chainlit's English sentence, which would stand in the chat as an answer (its issue 1539)."""
+    """Stop without Chainlit's English sentence, which would stand in the chat as an answer (issue 1539)."""
     session = WebsocketSession.get(sid)
     if session and session.current_task:
         session.current_task.cancel()
@@ -98,7 +100,7 @@ def replay(session: WebsocketSession, message: cl.Message) -> None:
 async def release(session: WebsocketSession, task: asyncio.Task[None] | None, grace_seconds: float) -> None:
     """Cancel the answer of a page that stays away for the grace, and drop its messages when its session ends.
 
-    Chainlit does neither: it generates on for nobody, and keeps every message of every session.
+    Chainlit does neither: it generates on for nobody, and keeps every message of every session (issue 2951).
     """
     socket_id = session.socket_id
     await asyncio.sleep(grace_seconds)

@@ -6,6 +6,8 @@ Chainlit's own list also holds error texts and marks; this one holds only what t
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+Messages = list[dict[str, str]]
+
 
 class TurnState(Enum):
     """How far a turn has come."""
@@ -18,39 +20,52 @@ class TurnState(Enum):
 
 @dataclass(slots=True)
 class Turn:
-    """A question and its answer; `id` is that of the person's message on the page."""
+    """A question and its answer; `id` is that of the person's message on the page.
+
+    An answer that is continued has `begun` already; `instruction` asks for the rest of it.
+    """
 
     id: str
     question: str
     answer: str = ""
     state: TurnState = TurnState.PENDING
+    begun: str = ""
+    instruction: str = ""
 
     @property
     def counts(self) -> bool:
         """Whether later prompts hold this turn: it needs an answer, whole or stopped by the person."""
         return bool(self.answer) and self.state in {TurnState.ANSWERED, TurnState.STOPPED}
 
-    @property
-    def characters(self) -> int:
-        """Length of both texts."""
-        return len(self.question) + len(self.answer)
-
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """Messages for the engine; roles alternate. `dropped_turns` older ones found no room."""
 
-    messages: list[dict[str, str]]
+    messages: Messages
     kept_turns: int
     dropped_turns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many tokens a model's engine has counted in messages."""
+
+    model: str
+    messages: Messages
+    tokens: int
+
+
 @dataclass(slots=True)
 class Conversation:
-    """The turns of one page, oldest first; `trimmed` once the person has been told that old ones are left out."""
+    """The turns of one page, oldest first; `trimmed` once the person has been told that old ones are left out.
+
+    `counted` is the engine's latest count of a prompt of this conversation.
+    """
 
     turns: list[Turn] = field(default_factory=list)
     trimmed: bool = False
+    counted: Count | None = None
 
     def begin(self, turn_id: str, question: str) -> Turn:
         """Open a turn; a known id (an edit, a retry) forgets that turn and all after it."""
@@ -62,22 +77,22 @@ class Conversation:
         self.turns.append(turn)
         return turn
 
-    def prompt(self, turn: Turn, *, max_turns: int, max_characters: int) -> Prompt:
-        """Build the prompt that ends with `turn`: the newest earlier turns that fit, oldest dropped first.
+    def find(self, turn_id: str) -> Turn | None:
+        """Return a turn by its id."""
+        return next((turn for turn in self.turns if turn.id == turn_id), None)
 
-        The question itself is always in it, however long: the engine is the judge of that.
-        """
+    def prompt(self, turn: Turn, *, max_turns: int, system_prompt: str = "") -> Prompt:
+        """Build the prompt that ends with `turn`, after the newest earlier turns, `max_turns` at most."""
         earlier = [other for other in self.turns[: self.turns.index(turn)] if other.counts]
-        room = max_characters - len(turn.question)
-        kept: list[Turn] = []
-        for other in reversed(earlier[len(earlier) - min(max_turns, len(earlier)) :]):
-            room -= other.characters
-            if room < 0:
-                break
-            kept.insert(0, other)
-        messages = []
+        kept = earlier[len(earlier) - min(max_turns, len(earlier)) :]
+        messages = [_message("system", system_prompt)] if system_prompt else []
         for other in kept:
-            messages.append({"role": "user", "content": other.question})
-            messages.append({"role": "assistant", "content": other.answer})
-        messages.append({"role": "user", "content": turn.question})
+            messages += [_message("user", other.question), _message("assistant", other.answer)]
+        messages.append(_message("user", turn.question))
+        if turn.begun:
+            messages += [_message("assistant", turn.begun), _message("user", turn.instruction)]
         return Prompt(messages, kept_turns=len(kept), dropped_turns=len(earlier) - len(kept))
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}

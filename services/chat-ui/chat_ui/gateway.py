@@ -6,39 +6,29 @@ One client for the process. Nothing is tried twice: one question is one generati
 import asyncio
 import contextlib
 import json
+import re
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
-from chat_ui.errors import (
-    AnswerCut,
-    AnswerTimedOut,
-    ChatError,
-    ContextTooLong,
-    EngineBusy,
-    EngineNotReady,
-    GatewayUnreachable,
-    RateLimited,
-    RequestRefused,
-    UpstreamFailed,
-)
+from chat_ui.conversation import Messages
+from chat_ui.engine_state import EngineState, read_report
+from chat_ui.errors import AnswerCut, AnswerTimedOut, ChatError, EngineNotReady, GatewayUnreachable, UpstreamFailed
 from chat_ui.gateway_key import GatewayKey
-from chat_ui.sse import Data, read_events
+from chat_ui.refusals import failure_of, id_of, refusal_of
+from chat_ui.sse import Comment, Data, read_events
 
 MODELS_FRESH_SECONDS = 10
 MODELS_TIMEOUT_SECONDS = 10
+STATE_TIMEOUT_SECONDS = 3
+COUNT_TIMEOUT_SECONDS = 5
 
 # A stream that does not close by itself after its end mark is not waited for.
 DRAIN_SECONDS = 1
 
-# How vLLM (`param`) and OpenAI (`code`) name a prompt that does not fit.
-TOO_LONG_PARAMS = frozenset({"input_tokens", "input_text", "max_tokens", "max_completion_tokens"})
-TOO_LONG_CODE = "context_length_exceeded"
-BUSY_CODES = frozenset({"overloaded"})
-FIRST_SERVER_ERROR = 500
+PLACE = re.compile(r"waiting place=(?P<place>\d{1,9})(?: seconds_left=(?P<seconds>\d{1,9}))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +47,27 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """The request waits: it is the `place`th to be served; `seconds_left` is None where nobody knows."""
+
+    place: int
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens by the engine's own count."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
-    """Why the engine ended a whole answer: `stop`, or `length` where the limit cut it."""
+    """Why the engine ended a whole answer: `stop`, or `length` where the limit cut it; and what it cost."""
 
     reason: str
+    usage: Usage | None = None
 
 
 class Gateway:
@@ -89,14 +96,14 @@ class Gateway:
                 "/v1/models", headers=self._signed(headers), timeout=MODELS_TIMEOUT_SECONDS
             )
         if response.is_error:
-            raise _refusal(response, response.content)
+            raise refusal_of(response, response.content)
         try:
             cards = response.json()["data"]
             models = tuple(Model(str(card["id"]), card.get("max_model_len")) for card in cards)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UpstreamFailed("unreadable list of models", request_id=_id_of(response)) from error
+            raise UpstreamFailed("unreadable list of models", request_id=id_of(response)) from error
         if not models:
-            raise EngineNotReady(request_id=_id_of(response))
+            raise EngineNotReady(request_id=id_of(response))
         self._models, self._models_fresh_until = models, time.monotonic() + MODELS_FRESH_SECONDS
         return models
 
@@ -104,35 +111,64 @@ class Gateway:
         """Ask again at the next call: the engine may serve another model now."""
         self._models_fresh_until = 0.0
 
-    async def stream_answer(
-        self, model: str, messages: list[dict[str, str]], max_tokens: int, headers: dict[str, str]
-    ) -> AsyncGenerator[Piece | Finish]:
-        """Yield the pieces of one answer, then how it finished.
+    async def count_tokens(self, model: str, messages: Messages, headers: dict[str, str]) -> int | None:
+        """Return how many tokens a prompt takes by the engine's count; None where that cannot be told now."""
+        body = {"model": model, "messages": messages}
+        try:
+            with _translated(headers):
+                response = await self._client.post(
+                    "/tokenize", json=body, headers=self._signed(headers), timeout=COUNT_TIMEOUT_SECONDS
+                )
+        except ChatError:
+            return None
+        try:
+            count = response.json()["count"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return count if isinstance(count, int) else None
 
-        Raises `ChatError`, `AnswerCut` if words had come before. Cancelling closes the connection, which makes the
-        gateway abort the generation.
+    async def engine_state(self) -> EngineState:
+        """Ask how far the engine is; raises `ChatError` where the gateway does not tell."""
+        with _translated(None):
+            response = await self._client.get("/readyz?verbose", timeout=STATE_TIMEOUT_SECONDS)
+        try:
+            return read_report(response.json())
+        except ValueError as error:
+            raise UpstreamFailed("unreadable state of the engine") from error
+
+    async def stream_answer(
+        self, model: str | None, messages: Messages, parameters: dict[str, float], headers: dict[str, str]
+    ) -> AsyncGenerator[Piece | Place | Finish]:
+        """Yield the request's places in the queue, the pieces of one answer, then how it finished.
+
+        Without a model the engine takes its own. Raises `ChatError`, `AnswerCut` only if words had come before.
+        Cancelling closes the connection, which makes the gateway abort the generation.
         """
-        body = {"model": model, "messages": messages, "max_tokens": max_tokens, "stream": True}
+        body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}, **parameters}
+        if model is not None:
+            body["model"] = model
+        began = False
+        try:
+            async with contextlib.aclosing(self._stream(body, headers)) as parts:
+                async for part in parts:
+                    began = began or isinstance(part, Piece)
+                    yield part
+        except AnswerCut as error:
+            if began:
+                raise
+            # Only its wait was cut: not a word was lost.
+            raise GatewayUnreachable(error.detail, request_id=error.request_id) from error
+
+    async def _stream(self, body: dict[str, object], headers: dict[str, str]) -> AsyncGenerator[Piece | Place | Finish]:
         with _translated(headers):
             async with self._client.stream(
                 "POST", "/v1/chat/completions", json=body, headers=self._signed(headers)
             ) as response:
                 if response.is_error:
-                    raise _refusal(response, await response.aread())
+                    raise refusal_of(response, await response.aread())
                 events = read_events(response.aiter_bytes())
-                reason = ""
-                async for event in events:
-                    if not isinstance(event, Data):
-                        continue
-                    if event.text == "[DONE]":
-                        break
-                    text, finish = _read_chunk(event.text, _id_of(response))
-                    reason = finish or reason
-                    if text:
-                        yield Piece(text)
-                else:
-                    raise AnswerCut(request_id=_id_of(response))
-                yield Finish(reason or "stop")
+                async for part in _read_answer(events, id_of(response)):
+                    yield part
                 # Read to the end, so that the connection serves the next question.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
@@ -157,13 +193,44 @@ def _translated(headers: dict[str, str] | None) -> Iterator[None]:
         raise AnswerCut(repr(error), request_id=request_id) from error
 
 
-def _id_of(response: httpx.Response) -> str:
-    sent = response.request.headers.get("x-request-id", "")
-    return str(response.headers.get("x-request-id", sent))
+async def _read_answer(
+    events: AsyncIterator[Comment | Data], request_id: str
+) -> AsyncGenerator[Piece | Place | Finish]:
+    """Read events up to the end mark; raises `ChatError` for an error event and for a stream without the mark."""
+    began, reason, usage = False, "", None
+    async for event in events:
+        if isinstance(event, Comment):
+            if not began and (place := _read_place(event.text)):
+                yield place
+            continue
+        if event.text == "[DONE]":
+            yield Finish(reason or "stop", usage)
+            return
+        chunk = _read_chunk(event.text, request_id, began=began)
+        reason, usage = chunk.reason or reason, chunk.usage or usage
+        if chunk.text:
+            began = True
+            yield Piece(chunk.text)
+    raise AnswerCut(request_id=request_id)
 
 
-def _read_chunk(text: str, request_id: str) -> tuple[str, str]:
-    """Return the text and the finish reason of one chunk; a chunk of usage alone holds neither."""
+def _read_place(comment: str) -> Place | None:
+    """Read the gateway's word on the queue; its other comments only keep the stream open."""
+    told = PLACE.match(comment)
+    if told is None:
+        return None
+    return Place(int(told["place"]), float(told["seconds"]) if told["seconds"] else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    text: str
+    reason: str
+    usage: Usage | None
+
+
+def _read_chunk(text: str, request_id: str, *, began: bool) -> _Chunk:
+    """Read one event; raises the error that it tells. A chunk of usage alone has no text."""
     try:
         chunk = json.loads(text)
     except ValueError as error:
@@ -171,43 +238,14 @@ def _read_chunk(text: str, request_id: str) -> tuple[str, str]:
     if not isinstance(chunk, dict):
         raise AnswerCut("unreadable event", request_id=request_id)
     if "error" in chunk:
-        raise AnswerCut(_error_fields(chunk)[0], request_id=request_id)
+        raise failure_of(chunk, request_id=request_id, began=began)
     choices = chunk.get("choices") or [{}]
     delta = choices[0].get("delta") or {}
-    return delta.get("content") or "", choices[0].get("finish_reason") or ""
+    return _Chunk(delta.get("content") or "", choices[0].get("finish_reason") or "", _read_usage(chunk.get("usage")))
 
 
-def _error_fields(body: Any) -> tuple[str, str, str]:
-    """Return message, param and code of an error body, empty where they are missing."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
-        return str(error or ""), "", ""
-    return str(error.get("message") or ""), str(error.get("param") or ""), str(error.get("code") or "")
-
-
-def _refusal(response: httpx.Response, content: bytes) -> ChatError:
-    """Make the error that fits the status of an answer refused before its first word."""
-    try:
-        message, param, code = _error_fields(json.loads(content))
-    except ValueError:
-        message, param, code = "", "", ""
-    kind: type[ChatError]
-    match response.status_code:
-        case 429:
-            kind = RateLimited
-        case 503:
-            kind = EngineBusy if code in BUSY_CODES else EngineNotReady
-        case 504:
-            kind = AnswerTimedOut
-        case 400 if code == TOO_LONG_CODE or param in TOO_LONG_PARAMS:
-            kind = ContextTooLong
-        case status if status < FIRST_SERVER_ERROR:
-            kind = RequestRefused
-        case _:
-            kind = UpstreamFailed
-    seconds = response.headers.get("retry-after", "")
-    return kind(
-        message or response.reason_phrase,
-        request_id=_id_of(response),
-        retry_after_seconds=int(seconds) if seconds.isdecimal() else None,
-    )
+def _read_usage(usage: object) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return Usage(prompt, completion) if isinstance(prompt, int) and isinstance(completion, int) else None

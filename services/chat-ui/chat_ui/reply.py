@@ -11,19 +11,35 @@ FLUSH_SECONDS = 0.05
 
 
 class Reply:
-    """Shows one answer while it comes. `raw` is what the model wrote, the page gets its presentation."""
+    """Shows one answer while it comes. `raw` is what the model wrote, the page gets its presentation.
 
-    def __init__(self) -> None:
+    An answer that is continued has `begun` already.
+    """
+
+    def __init__(self, begun: str = "") -> None:
         self.message = cl.Message(content="")
         self._pieces: list[str] = []
         self._presenter = Presenter()
         self._finished = ""
         self._flush: asyncio.Task[None] | None = None
+        if begun:
+            self._pieces.append(begun)
+            self._presenter.feed(begun)
 
     @property
     def raw(self) -> str:
         """The answer so far, for the next prompt."""
         return "".join(self._pieces)
+
+    async def show_begun(self) -> None:
+        """Show what there is of an answer that is continued."""
+        if self._pieces:
+            await self._write()
+
+    async def wait(self, text: str) -> None:
+        """Show a text until the first words come in its place."""
+        if not self._pieces and text != self.message.content:
+            await self.message.stream_token(text, is_sequence=True)
 
     async def feed(self, text: str) -> None:
         """Take the next piece; the first is shown at once, later ones within `FLUSH_SECONDS`."""
@@ -50,9 +66,26 @@ class Reply:
         self.message.is_error = True
         await self._send(explanation, actions)
 
+    async def rewrite(self, content: str) -> None:
+        """Change the text of a message that is complete, on the page alone."""
+        self.message.content = content
+        await cl.context.emitter.update_step(self.message.to_dict())
+
     async def show_again(self) -> None:
-        """Send the present state to a page that was away for a moment."""
+        """Send the present state, buttons included, to a page that was away for a moment."""
         await cl.context.emitter.send_step(self.message.to_dict())
+        for action in self.message.actions:
+            # The page adds a button that it has a second time.
+            await action.remove()
+            await action.send(self.message.id)
+
+    async def retire(self, *kept: str) -> None:
+        """Take the buttons away, since another question is asked; those of a name in `kept` stay."""
+        staying = [action for action in self.message.actions if action.name in kept]
+        for action in self.message.actions:
+            if action not in staying:
+                await action.remove()
+        self.message.actions = staying
 
     async def _send(self, content: str, actions: list[cl.Action]) -> None:
         self.message.content = content

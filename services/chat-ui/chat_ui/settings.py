@@ -85,7 +85,16 @@ class Settings(BaseModel):
         20, ge=0, le=1000, description="Most earlier turns that are sent with a question; 0 sends the question alone."
     )
     max_tokens: int = Field(
-        2048, ge=1, le=131_072, description="Longest answer, in tokens; never more than half of the model's context."
+        2048,
+        ge=1,
+        le=131_072,
+        description="Longest answer that a person may choose, in tokens; never more than half of the model's context.",
+    )
+    preset: Literal["model", "precise", "balanced", "creative"] = Field(
+        "model", description="How words are chosen until a person chooses in the panel; model: as its makers set it."
+    )
+    show_figures: Literal["on", "off"] = Field(
+        "on", description="Whether speed and tokens stand under answers until a person switches them."
     )
     connect_timeout_seconds: Seconds = Field(5, description="Longest wait for a connection to the gateway.")
     idle_timeout_seconds: Seconds = Field(

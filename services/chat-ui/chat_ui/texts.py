@@ -1,23 +1,16 @@
 """Every sentence of the page's own, in Chinese and in English."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chat_ui.errors import ChatError
 from chat_ui.presentation import show_inline
-
-
-@dataclass(frozen=True, slots=True)
-class StarterText:
-    """A question to begin with: what the button says, what is asked, which icon it wears."""
-
-    label: str
-    message: str
-    icon: str
+from chat_ui.sampling import PresetName
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The sentences of one language. Fields in braces are filled in by `explain` and by the page."""
+    """The sentences of one language. Fields in braces are filled in where they are shown."""
 
     unreachable: str
     not_ready: str
@@ -41,8 +34,45 @@ class Texts:
     note_dropped: str
     retry: str
     regenerate: str
+    go_on: str
+    go_on_prompt: str
     model: str
-    starters: tuple[StarterText, ...]
+    retry_now: str
+    retry_soon: str
+    waiting_place: str
+    waiting_next: str
+    waiting_seconds: str
+    waiting_soon: str
+    waiting_kept: str
+    engine_away: str
+    engine_stage: str
+    engine_seconds: str
+    engine_unreached: str
+    engine_ready: str
+    settings_saved: str
+    system_prompt: str
+    system_prompt_hint: str
+    system_prompt_too_long: str
+    preset: str
+    preset_hint: str
+    temperature: str
+    temperature_hint: str
+    top_p: str
+    top_p_hint: str
+    repetition_penalty: str
+    repetition_penalty_hint: str
+    max_tokens: str
+    max_tokens_hint: str
+    show_figures: str
+    figure_start: str
+    figure_speed: str
+    figure_tokens: str
+    figures_start: str
+    figures_speed: str
+    figures_tokens: str
+    between_sentences: str
+    presets: Mapping[PresetName, str]
+    stages: Mapping[str, str]
 
 
 CHINESE = Texts(
@@ -68,15 +98,55 @@ CHINESE = Texts(
     note_dropped="对话较长，从现在起较早的内容（{count} 轮）不再发送给模型。",
     retry="重试",
     regenerate="重新生成",
+    go_on="继续写",
+    go_on_prompt="请从中断的地方接着写，不要重复已经写过的内容。",
     model="模型",
-    starters=(
-        StarterText("你是谁？", "你是谁？", "/public/icons/person.svg"),
-        StarterText("写一首诗", "写一首诗。", "/public/icons/feather.svg"),
-        StarterText("讲个笑话", "讲个笑话。", "/public/icons/smile.svg"),
-        StarterText("润色一句话", "把这句话改得更礼貌：你怎么还没交报告？", "/public/icons/pen.svg"),
-        StarterText("翻译成英文", "翻译成英文：今天天气很好，我们去公园散步吧。", "/public/icons/languages.svg"),
-        StarterText("写一段代码", "用 Python 写一个排序函数。", "/public/icons/code.svg"),
-    ),
+    retry_now="现在可以重试了。",
+    retry_soon="{seconds} 秒后自动重试…",
+    waiting_place="排队中：前面还有 {ahead} 个提问",
+    waiting_next="排队中：下一个就轮到您",
+    waiting_seconds="，大约还需 {seconds} 秒",
+    waiting_soon="，马上就好",
+    waiting_kept="您的问题已收到，模型就绪后会自动回答。",
+    engine_away="模型还没有就绪",
+    engine_stage="模型启动中：{stage}",
+    engine_seconds="，大约还需 {seconds} 秒",
+    engine_unreached="暂时连不上模型服务，正在重新连接",
+    engine_ready="模型已就绪",
+    settings_saved="设置已保存，从下一个问题起生效。",
+    system_prompt="系统提示词",
+    system_prompt_hint="例如：你是一位耐心的语文老师，回答要简短。",
+    system_prompt_too_long="系统提示词过长：共 {length} 个字符，最多 {limit} 个。已保留原来的内容。",
+    preset="风格",
+    preset_hint="「模型自带」不发送下面三项，由模型自己的默认值决定；移动滑块即为「自定义」。",
+    temperature="温度",
+    temperature_hint="越高越有变化，0 表示每次都选最可能的词。",
+    top_p="Top-p",
+    top_p_hint="只从概率之和达到这个值的词里选，越低越稳妥。",
+    repetition_penalty="重复惩罚",
+    repetition_penalty_hint="大于 1 会减少重复；太高会让句子不通顺。",
+    max_tokens="最长回答（词元）",
+    max_tokens_hint="一个词元大约是一个汉字或四个英文字母。",
+    show_figures="在回答下显示速度和用量",
+    figure_start="首字 {seconds:.2f} 秒",
+    figure_speed="每秒 {speed:.1f} 词元",
+    figure_tokens="共 {tokens} 词元",
+    figures_start="第一个词在 {seconds:.2f} 秒后出现。",
+    figures_speed="之后每秒生成 {speed:.1f} 个词元。",
+    figures_tokens="提示用了 {prompt} 个词元，回答用了 {answer} 个。",
+    between_sentences="",
+    presets={"model": "模型自带", "precise": "精确", "balanced": "均衡", "creative": "创意", "custom": "自定义"},
+    stages={
+        "checking": "检查模型文件",
+        "downloading": "下载模型",
+        "waiting": "等待前一个引擎启动",
+        "starting": "启动引擎",
+        "loading": "加载模型",
+        "compiling": "编译",
+        "capturing": "准备显卡",
+        "warming": "预热",
+        "serving": "即将就绪",
+    },
 )
 
 ENGLISH = Texts(
@@ -105,19 +175,61 @@ ENGLISH = Texts(
     note_dropped="A long conversation: from now on its oldest turns ({count}) are no longer sent to the model.",
     retry="Retry",
     regenerate="Regenerate",
+    go_on="Continue",
+    go_on_prompt="Go on exactly where you stopped. Do not repeat what is written already.",
     model="Model",
-    starters=(
-        StarterText("Who are you?", "Who are you?", "/public/icons/person.svg"),
-        StarterText("Write a poem", "Write a poem.", "/public/icons/feather.svg"),
-        StarterText("Tell a joke", "Tell me a joke.", "/public/icons/smile.svg"),
-        StarterText("Make it polite", "Make this sentence polite: Where is the report?", "/public/icons/pen.svg"),
-        StarterText(
-            "Translate to Chinese",
-            "Translate into Chinese: The weather is lovely today, let us take a walk.",
-            "/public/icons/languages.svg",
-        ),
-        StarterText("Write some code", "Write a Python function that sorts a list.", "/public/icons/code.svg"),
-    ),
+    retry_now="You can retry now.",
+    retry_soon="Trying again in {seconds} s...",
+    waiting_place="In the queue: {ahead} questions come first",
+    waiting_next="In the queue: yours is next",
+    waiting_seconds=", about {seconds} s left",
+    waiting_soon=", any moment now",
+    waiting_kept="Your question is kept and will be answered as soon as the model is ready.",
+    engine_away="The model is not ready yet",
+    engine_stage="The model is starting: {stage}",
+    engine_seconds=", about {seconds} s left",
+    engine_unreached="The model service cannot be reached, trying again",
+    engine_ready="The model is ready",
+    settings_saved="Saved: the next question uses these settings.",
+    system_prompt="System prompt",
+    system_prompt_hint="For example: You are a patient teacher. Keep your answers short.",
+    system_prompt_too_long="The system prompt is too long: {length} characters, at most {limit}. The old one stays.",
+    preset="Style",
+    preset_hint="With the model's own values the next three are not sent. Moving a slider makes it custom.",
+    temperature="Temperature",
+    temperature_hint="Higher is more varied; 0 always takes the most likely word.",
+    top_p="Top p",
+    top_p_hint="Choose only among the words that make up this share of the probability; lower is safer.",
+    repetition_penalty="Repetition penalty",
+    repetition_penalty_hint="Above 1 there is less repetition; far above it sentences break.",
+    max_tokens="Longest answer (tokens)",
+    max_tokens_hint="A token is about four letters, or one Chinese character.",
+    show_figures="Show speed and tokens under answers",
+    figure_start="first word {seconds:.2f} s",
+    figure_speed="{speed:.1f} tokens/s",
+    figure_tokens="{tokens} tokens",
+    figures_start="The first word came after {seconds:.2f} s.",
+    figures_speed="The rest came at {speed:.1f} tokens a second.",
+    figures_tokens="The prompt took {prompt} tokens, the answer {answer}.",
+    between_sentences=" ",
+    presets={
+        "model": "The model's own",
+        "precise": "Precise",
+        "balanced": "Balanced",
+        "creative": "Creative",
+        "custom": "Custom",
+    },
+    stages={
+        "checking": "checking its files",
+        "downloading": "downloading it",
+        "waiting": "waiting for the engine before it",
+        "starting": "starting the engine",
+        "loading": "loading it",
+        "compiling": "compiling",
+        "capturing": "preparing the graphics card",
+        "warming": "warming up",
+        "serving": "almost ready",
+    },
 )
 
 
@@ -126,14 +238,20 @@ def texts_for(language: str | None) -> Texts:
     return CHINESE if (language or "").lower().split("-")[0] == "zh" else ENGLISH
 
 
-def explain(error: Exception, texts: Texts) -> str:
-    """Say in Markdown what happened and what to do, with the id that finds the line in the logs."""
+def explain(error: Exception, texts: Texts, seconds_left: int | None = None) -> str:
+    """Say in Markdown what happened and what to do, with the id that finds the line in the logs.
+
+    `seconds_left` is what is left of the time to wait, where that runs on the page.
+    """
     if not isinstance(error, ChatError):
         return texts.internal
     sentence: str = getattr(texts, error.text)
     sentence = sentence.format(detail=show_inline(error.detail))
-    if error.retry_after_seconds:
-        sentence += texts.wait_seconds.format(seconds=error.retry_after_seconds)
+    seconds = error.retry_after_seconds if seconds_left is None else seconds_left
+    if seconds:
+        sentence += texts.wait_seconds.format(seconds=seconds)
+    elif error.retry_after_seconds:
+        sentence += texts.between_sentences + texts.retry_now
     if error.request_id:
         sentence += "\n\n" + texts.request_id.format(request_id=error.request_id)
     return sentence

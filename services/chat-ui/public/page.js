@@ -36,4 +36,7 @@
       await write(await Promise.all(cleaned));
     };
   }
+
+  // Beside this file: the page may stand below a path.
+  import('./engine.js');
 })();

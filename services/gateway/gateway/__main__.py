@@ -4,6 +4,7 @@ Exit codes: 0 stopped in order, or ready; 1 not ready, or the port is taken; 2 a
 the file that it names.
 """
 
+import gc
 import logging
 import os
 import socket
@@ -21,6 +22,8 @@ from gateway.settings import Settings, SettingsError, load
 HEALTH_TIMEOUT_SECONDS = 3
 NOT_READY = 1
 WRONG_SETTING = 2
+# Some hundred requests' objects, instead of some ten's.
+GC_THRESHOLDS = (50_000, 20, 50)
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -56,9 +59,20 @@ def serve(settings: Settings, listener: socket.socket) -> int:
         return _fail(str(error), WRONG_SETTING)
     fields = {"host": settings.host, "port": settings.port, "upstreams": settings.upstreams}
     log.info("started", extra={"fields": fields})
-    make_server(app, app.state.gateway.drain.advance).run(sockets=[listener])
+    spare_the_collector()
+    make_server(app.serve, app.gateway.drain.advance).run(sockets=[listener])
     log.info("stopped")
     return 0
+
+
+def spare_the_collector() -> None:
+    """Keep what lives as long as the process out of every collection, and collect less often.
+
+    What requests leave behind is freed by counting; cycles are few. CPU time per request is 7 % less (bench/README.md).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def check_health(settings: Settings) -> int:

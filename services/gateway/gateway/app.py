@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from gateway.admission import Admission, EngineFigures, NoLimit, NumberInAll
 from gateway.agreement import Agreement
@@ -20,12 +22,12 @@ from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFo
 from gateway.identity import Identity, Keys, KeysError, SharedKeyError, read_or_make
 from gateway.limits import Limits, MemoryLedger
 from gateway.metrics import Metrics
-from gateway.middleware import Edge
+from gateway.middleware import Edge, Front
 from gateway.policy import Clamps, Policy
 from gateway.rates import OFF, Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
-from gateway.routes import Generations, livez_route, metrics_route, models_route, readyz_route
+from gateway.routes import BodyReader, Counting, Generations, livez_route, metrics_route, models_route, readyz_route
 from gateway.settings import Settings, SettingsError
 from gateway.upstreams import EngineClient, Upstreams
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 # After the grace, streams need this long for their error event.
 LAST_EVENT_SECONDS = 2.0
+GENERATIONS = frozenset({"/v1/chat/completions", "/v1/completions"})
 _NOT_FOUND = 404
 _METHOD_NOT_ALLOWED = 405
 
@@ -78,7 +81,6 @@ class Gateway:
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:
         """Keep the engines watched and the session open as long as the application runs."""
-        await self.client.start()
         if self.shared:
             await self.shared.start()
         self.readiness.start()
@@ -90,7 +92,7 @@ class Gateway:
             await self.readiness.stop()
             if self.shared:
                 await self.shared.stop()
-            await self.client.close()
+            self.client.close()
 
 
 class Drain:
@@ -117,8 +119,17 @@ class Drain:
         return now >= self._ends_at + LAST_EVENT_SECONDS
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Return the application; its `state.gateway` holds the running parts.
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a server is given (`serve`), FastAPI's part of it, and the running parts behind both."""
+
+    serve: ASGIApp
+    control: FastAPI
+    gateway: Gateway
+
+
+def create_app(settings: Settings) -> Application:
+    """Return the application, not running yet.
 
     Raises SettingsError for a file that cannot be used.
     """
@@ -137,8 +148,17 @@ def create_app(settings: Settings) -> FastAPI:
         ),
     )
     policy = Policy(Clamps(max_tokens=settings.max_tokens, max_choices=settings.max_choices))
-    generations = Generations(gateway.identity, policy, gateway.limits, relay, settings.max_body_bytes)
-    app = FastAPI(
+    bodies = BodyReader(settings.max_body_bytes)
+    generations = Generations(gateway.identity, bodies, policy, gateway.limits, relay)
+    counting = Counting(
+        identity=gateway.identity,
+        bodies=bodies,
+        policy=policy,
+        limits=gateway.limits,
+        upstreams=gateway.upstreams,
+        client=gateway.client,
+    )
+    control = FastAPI(
         title="gateway",
         docs_url=None,
         redoc_url=None,
@@ -150,16 +170,16 @@ def create_app(settings: Settings) -> FastAPI:
         middleware=[Middleware(Edge, metrics=gateway.metrics)],
         exception_handlers={HTTPException: _refuse, RequestValidationError: _refuse_query},
         routes=[
-            Route("/v1/chat/completions", generations, methods=["POST"]),
-            Route("/v1/completions", generations, methods=["POST"]),
+            # `Front` takes these; here they are known for the answer to other methods.
+            *(Route(path, generations, methods=["POST"]) for path in sorted(GENERATIONS)),
+            Route("/tokenize", counting, methods=["POST"]),
         ],
     )
-    app.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
-    app.add_api_route("/livez", livez_route())
-    app.add_api_route("/readyz", readyz_route(gateway.readiness))
-    app.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
-    app.state.gateway = gateway
-    return app
+    control.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
+    control.add_api_route("/livez", livez_route())
+    control.add_api_route("/readyz", readyz_route(gateway.readiness))
+    control.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
+    return Application(Front(Edge(generations, gateway.metrics), GENERATIONS, control), control, gateway)
 
 
 def _capacity(max_in_flight: int | str | None) -> NoLimit | NumberInAll | EngineFigures:

@@ -167,6 +167,7 @@ def route_label(path: str) -> Route:
 _ROUTE_OF_PATH: dict[str, Route] = {
     "/v1/chat/completions": "chat_completions",
     "/v1/completions": "completions",
+    "/tokenize": "tokenize",
     "/v1/models": "models",
     "/livez": "livez",
     "/readyz": "readyz",

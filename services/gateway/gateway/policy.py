@@ -48,15 +48,16 @@ class Clamps:
 
 
 class Policy:
-    """Checks the bodies of the two generation routes."""
+    """Checks the bodies of the two generation routes, and of the one that counts tokens."""
 
     def __init__(self, clamps: Clamps) -> None:
         shared = _shared_fields(clamps)
         self._fields: Mapping[str, dict[str, Check]] = {
             "/v1/chat/completions": shared | _chat_fields(clamps),
             "/v1/completions": shared | _completion_fields(clamps),
+            "/tokenize": {"model": shared["model"], "messages": _messages},
         }
-        self._required = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}
+        self._required = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/tokenize": "messages"}
 
     def check(self, path: str, body: bytes) -> Generation:
         """Return what the engine is to get; raise InvalidRequest that names the field at fault."""

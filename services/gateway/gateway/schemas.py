@@ -10,7 +10,7 @@ from starlette.types import Scope
 from gateway.errors import Outcome
 from gateway.rates import Allowance
 
-Route = Literal["chat_completions", "completions", "models", "livez", "readyz", "metrics", "other"]
+Route = Literal["chat_completions", "completions", "tokenize", "models", "livez", "readyz", "metrics", "other"]
 ROUTES: tuple[Route, ...] = get_args(Route)
 RELAYED_ROUTES: frozenset[Route] = frozenset({"chat_completions", "completions"})
 # The launcher's words for how far an engine has come, in this order.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from chat_ui.engine_state import READY
 from chat_ui.errors import (
     AnswerCut,
     AnswerTimedOut,
@@ -21,7 +22,7 @@ from chat_ui.errors import (
     RequestRefused,
     UpstreamFailed,
 )
-from chat_ui.gateway import Finish, Gateway, Model, Piece
+from chat_ui.gateway import Finish, Gateway, Model, Piece, Place, Usage
 from chat_ui.gateway_key import GatewayKey
 
 HEADERS = {"x-request-id": "chat-1"}
@@ -100,13 +101,18 @@ async def talking_to(peer: Peer, idle_timeout_seconds: float = 5, key_file: str 
         await gateway.close()
 
 
-async def ask(gateway: Gateway) -> list[Piece | Finish]:
-    return [piece async for piece in gateway.stream_answer("m", [{"role": "user", "content": "q"}], 5, HEADERS)]
+PARAMETERS = {"max_tokens": 5.0, "temperature": 0.3}
+Parts = list[Piece | Place | Finish]
 
 
-async def collect(gateway: Gateway, pieces: list[Piece | Finish]) -> None:
-    async for piece in gateway.stream_answer("m", [], 5, HEADERS):
-        pieces.append(piece)  # noqa: PERF401 - what came before an error counts
+async def ask(gateway: Gateway, model: str | None = "m") -> Parts:
+    question = [{"role": "user", "content": "q"}]
+    return [part async for part in gateway.stream_answer(model, question, PARAMETERS, HEADERS)]
+
+
+async def collect(gateway: Gateway, pieces: Parts) -> None:
+    async for piece in gateway.stream_answer("m", [], PARAMETERS, HEADERS):
+        pieces.append(piece)
 
 
 async def test_answer_survives_bytes_one_by_one_and_a_chunk_of_usage_alone() -> None:
@@ -115,14 +121,21 @@ async def test_answer_survives_bytes_one_by_one_and_a_chunk_of_usage_alone() -> 
         + event({"choices": [{"delta": {"role": "assistant"}}]})
         + words("你好🔥")
         + event({"choices": [{"delta": None, "finish_reason": "length"}]})
-        + event({"choices": [], "usage": {"total_tokens": 3}})
+        + event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
         + b"data: [DONE]\n\n"
     )
     peer = Peer([OPEN, *(chunk(stream[at : at + 1]) for at in range(len(stream))), END])
     async with talking_to(peer) as gateway:
-        assert await ask(gateway) == [Piece("你好🔥"), Finish("length")]
+        assert await ask(gateway) == [Piece("你好🔥"), Finish("length", Usage(7, 2))]
     body = json.loads(peer.requests[0].partition(b"\r\n\r\n")[2])
-    assert body == {"model": "m", "messages": [{"role": "user", "content": "q"}], "max_tokens": 5, "stream": True}
+    assert body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "q"}],
+        "max_tokens": 5,
+        "temperature": 0.3,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
 
 
 async def test_one_connection_serves_the_next_question() -> None:
@@ -144,7 +157,7 @@ async def test_one_connection_serves_the_next_question() -> None:
     ids=["no end mark", "connection cut", "error event", "unreadable event"],
 )
 async def test_cut_stream_gives_its_words_then_an_error(script: list[bytes]) -> None:
-    pieces: list[Piece | Finish] = []
+    pieces: Parts = []
     peer = Peer(script)
     async with talking_to(peer) as gateway:
         with pytest.raises(AnswerCut) as caught:
@@ -154,7 +167,45 @@ async def test_cut_stream_gives_its_words_then_an_error(script: list[bytes]) -> 
     assert len(peer.requests) == 1
 
 
-def refusal(code: str = "", param: str | None = None) -> object:
+async def test_places_in_the_queue_are_told_until_the_first_word() -> None:
+    stream = (
+        b": waiting place=3 seconds_left=41\n\n: waiting place=2\n\n: waiting\n\n"
+        + words("a")
+        + b": waiting place=1\n\ndata: [DONE]\n\n"
+    )
+    async with talking_to(Peer([OPEN, chunk(stream), END])) as gateway:
+        assert await ask(gateway, model=None) == [Place(3, 41.0), Place(2, None), Piece("a"), Finish("stop")]
+
+
+def error_event(code: object, param: str | None = None) -> bytes:
+    return event({"error": {"message": "why", "type": "t", "param": param, "code": code}})
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ([chunk(error_event("not_ready")), END], EngineNotReady),
+        ([chunk(error_event("shutting_down")), END], EngineNotReady),
+        ([chunk(error_event("overloaded")), END], EngineBusy),
+        ([chunk(error_event("upstream_timeout")), END], AnswerTimedOut),
+        ([chunk(error_event("upstream_broken")), END], UpstreamFailed),
+        ([chunk(error_event(404)), END], RequestRefused),
+        ([chunk(error_event(400, "input_tokens")), END], ContextTooLong),
+        ([END], GatewayUnreachable),
+        ([], GatewayUnreachable),
+    ],
+)
+async def test_stream_that_only_waited_and_failed_has_no_answer_to_break_off(
+    end: list[bytes], kind: type[ChatError]
+) -> None:
+    async with talking_to(Peer([OPEN, chunk(b": waiting place=1\n\n"), *end])) as gateway:
+        with pytest.raises(kind) as caught:
+            await ask(gateway)
+    assert type(caught.value) is kind
+    assert caught.value.request_id == "chat-1"
+
+
+def refusal(code: str = "", param: str | None = None) -> dict[str, object]:
     return {"error": {"message": "why", "type": "t", "param": param, "code": code}}
 
 
@@ -224,7 +275,7 @@ async def test_cancelling_closes_the_connection_and_leaves_the_pool_whole() -> N
             started = asyncio.Event()
 
             async def stream(started: asyncio.Event = started) -> None:
-                async with contextlib.aclosing(gateway.stream_answer("m", [], 5, HEADERS)) as pieces:
+                async with contextlib.aclosing(gateway.stream_answer("m", [], PARAMETERS, HEADERS)) as pieces:
                     async for _ in pieces:
                         started.set()
 
@@ -250,6 +301,35 @@ async def test_every_call_carries_the_key_of_the_moment(tmp_path: Path) -> None:
                 await ask(gateway)
     sent = [re.findall(rb"(?i)\r\nauthorization: ([^\r]*)", request) for request in peer.requests]
     assert sent == [[], [], *([b"Bearer " + letter * 43] for letter in (b"k", b"k", b"l", b"l"))]
+
+
+@pytest.mark.parametrize(
+    ("script", "count"),
+    [
+        (response(200, {"count": 42, "max_model_len": 4096}), 42),
+        (response(200, {"tokens": []}), None),
+        (response(200, "x"), None),
+        (response(404, refusal("not_found")), None),
+        (response(503, refusal("not_ready")), None),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"], None),
+    ],
+)
+async def test_tokens_are_the_engines_count_or_not_told(script: list[bytes], count: int | None) -> None:
+    peer = Peer(script)
+    async with talking_to(peer) as gateway:
+        assert await gateway.count_tokens("m", [{"role": "user", "content": "q"}], HEADERS) == count
+    assert len(peer.requests) == 1
+
+
+async def test_state_of_the_engine_is_read_whatever_the_status() -> None:
+    async with talking_to(Peer(response(200, {"ready": True}))) as gateway:
+        assert await gateway.engine_state() is READY
+    loading = {"ready": False, "engines": [{"state": "loading"}], **refusal("not_ready")}
+    async with talking_to(Peer(response(503, loading))) as gateway:
+        assert (await gateway.engine_state()).stage == "loading"
+    async with talking_to(Peer([b"HTTP/1.1 502 Bad\r\nContent-Length: 6\r\n\r\n<html>"])) as gateway:
+        with pytest.raises(UpstreamFailed):
+            await gateway.engine_state()
 
 
 async def test_models_are_asked_again_only_when_told() -> None:

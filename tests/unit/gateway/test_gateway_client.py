@@ -14,9 +14,8 @@ from tests.fakes.server import Handler, Server
 @pytest.fixture
 async def client() -> AsyncIterator[EngineClient]:
     client = EngineClient(1)
-    await client.start()
     yield client
-    await client.close()
+    client.close()
 
 
 async def look(client: EngineClient, handler: Handler, limit_bytes: int = 1000) -> bytes:

@@ -1,41 +1,11 @@
-"""Choosing engines, and the one table of the HTTP client's faults."""
+"""Choosing engines."""
 
 import asyncio
-import inspect
 import time
 
-import aiohttp
 import pytest
-from gateway.errors import GatewayError, ShuttingDown, UpstreamBroken, UpstreamTimeout, UpstreamUnavailable
+from gateway.errors import ShuttingDown
 from gateway.upstreams import Engine, Start, State, Upstreams
-from gateway.upstreams.faults import MESSAGES, TABLE, translate
-
-CATCH_ALL = aiohttp.ClientError
-
-
-def exception_classes() -> list[type[BaseException]]:
-    found = inspect.getmembers(aiohttp.client_exceptions, inspect.isclass)
-    return [kind for _, kind in found if issubclass(kind, aiohttp.ClientError)]
-
-
-@pytest.mark.parametrize("kind", exception_classes(), ids=lambda kind: kind.__name__)
-def test_every_client_exception_is_mapped_on_purpose(kind: type[BaseException]) -> None:
-    nearest = next(ancestor for ancestor in kind.__mro__ if ancestor in TABLE)
-    assert nearest is not CATCH_ALL or kind is CATCH_ALL, f"{kind.__name__} is new: say in the table what it means"
-
-
-def test_most_specific_class_wins() -> None:
-    assert isinstance(translate(aiohttp.ConnectionTimeoutError()), UpstreamUnavailable)
-    assert isinstance(translate(aiohttp.ServerTimeoutError()), UpstreamTimeout)
-    assert isinstance(translate(aiohttp.ServerDisconnectedError()), UpstreamBroken)
-    assert isinstance(translate(ConnectionResetError()), UpstreamBroken)
-    assert isinstance(translate(TimeoutError()), UpstreamTimeout)
-
-
-def test_every_kind_has_words() -> None:
-    assert set(TABLE.values()) == set(MESSAGES)
-    for kind in MESSAGES:
-        assert issubclass(kind, GatewayError)
 
 
 def upstreams(count: int) -> Upstreams:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from yarl import URL
-
 from gateway.upstreams.status import EngineStatus
 
 
@@ -87,7 +85,6 @@ class Engine:
         self.attention = asyncio.Event()
         self._looks_begun = self._looks_ended = 0
         self._look_ended = asyncio.Event()
-        self._urls: dict[str, URL] = {}
 
     @property
     def takes_requests(self) -> bool:
@@ -110,13 +107,6 @@ class Engine:
     def family(self) -> str:
         """What the engines behind one name have in common, the name; for a fixed address, its label."""
         return self.label.partition("/")[0]
-
-    def url(self, path: str) -> URL:
-        """Return the address of one of the few paths the gateway uses."""
-        url = self._urls.get(path)
-        if url is None:
-            url = self._urls[path] = URL(self.base_url + path)
-        return url
 
     def hear(self, told: EngineStatus | None) -> None:
         """Take its launcher's word, or forget it; readiness is asked to look when it says something new."""

@@ -3,8 +3,6 @@
 import itertools
 import time
 
-from yarl import URL
-
 from gateway.upstreams.engine import Engine, State
 from gateway.upstreams.names import addresses_of, base_url, host_and_port
 from gateway.upstreams.status import LauncherStatus
@@ -29,11 +27,7 @@ class Launcher:
         self.since = time.time()
         self.fault: str | None = None
         self._answered_at = 0.0
-        self._url = URL(base_url(address, port) + "/status")
-
-    def url(self, _path: str = "/status") -> URL:
-        """Return the address of its status, the only path it has."""
-        return self._url
+        self.base_url = base_url(address, port)
 
     def hear(self, told: LauncherStatus, taken: set[str]) -> tuple[list[Engine], list[Engine]]:
         """Take its word; return the engines that are new and those that are no longer listed.
