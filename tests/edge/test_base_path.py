@@ -21,7 +21,7 @@ from tests.fakes.gateway import CHAT, eventually, running_gateway
 pytestmark = pytest.mark.edge
 
 BASE = "/ai/ernie"
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 120.0
 ANSWER = "你好, world 🔥"
 BESIDE = [
     "/v1/models",
