@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from ops.settings import PREFIXES
 from ops.supervision import PORTS
 
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("default", settings.get_profile("default"), deadline=None)
 ROOT = Path(__file__).resolve().parent.parent
 UP_TIMEOUT_SECONDS = 300
 STAND_INS = ROOT.parent / "shared" / "docker"  # an engine and base images, on machines that reach no registry

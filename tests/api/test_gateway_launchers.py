@@ -273,3 +273,18 @@ async def test_host_of_both_kinds_of_address_is_one_launcher(launcher: FakeLaunc
     async with running_gateway(GATEWAY_UPSTREAMS=upstream, wait=False) as gateway:
         await names_give(gateway, "::1", "127.0.0.1")
         assert [known.address for known in gateway.parts.upstreams.launchers.all] == ["127.0.0.1"]
+
+
+async def test_engine_is_given_at_once_what_its_launcher_says_that_it_runs(launcher: FakeLauncher) -> None:
+    async with FakeEngine() as engine:
+        launcher.runs(engine.port, sequences=40)
+        async with before(launcher, **ROOM | {"GATEWAY_MAX_IN_FLIGHT": ""}) as gateway:
+            await eventually(lambda: ready(gateway) == 1)
+            assert await gateway.metric("gateway_in_flight_limit") == 40
+            engine.script = hold
+            clients = [await gateway.raw(STREAMED) for _ in range(43)]
+            await eventually(lambda: len(gateway.parts.admission) == 3)
+            assert len(engine.calls) == 40
+            for client in clients:
+                client.close()
+            await assert_quiescent(gateway, engine)

@@ -1,54 +1,22 @@
 """Fair shares on real sockets: who asks is told apart, gets exactly its share, and is told the truth about the rest."""
 
 import asyncio
-import hashlib
-import json
 import time
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from gateway.settings import SettingsError
 
-from tests.fakes.engine import EVENTS, FakeEngine, after_events, event, hold, usage_event
+from tests.fakes.clients import FIVE, at, flood, statuses
+from tests.fakes.engine import FakeEngine, hold
 from tests.fakes.gateway import (
     CHAT,
     STREAMED,
-    RunningGateway,
     assert_quiescent,
     check_retry_after,
     error_of,
     eventually,
     running_gateway,
 )
-from tests.fakes.scripts import refusing, saying
-
-MADE = 12  # tokens, by the fake's own figures
-FIVE = {"GATEWAY_RATE_LIMIT_REQUESTS": "5/minute"}
-TOKENS = {"GATEWAY_RATE_LIMIT_TOKENS": "3000/minute"}
-
-
-def at(address: str) -> dict[str, str]:
-    """Say as nginx does where a request came from."""
-    return {"x-forwarded-for": address}
-
-
-def statuses(responses: list[httpx.Response]) -> Counter[int]:
-    return Counter(response.status_code for response in responses)
-
-
-async def flood(gateway: RunningGateway, number: int, address: str = "203.0.113.1") -> list[httpx.Response]:
-    return await asyncio.gather(*(gateway.chat(headers=at(address)) for _ in range(number)))
-
-
-async def left(gateway: RunningGateway, address: str = "203.0.113.1") -> int:
-    """Return how many tokens a client has left, as the next answer that is not counted in tokens tells."""
-    response = await gateway.chat({**CHAT, "max_tokens": 1}, headers=at(address))
-    assert response.status_code == 200, response.text
-    reserved = len(json.dumps({**CHAT, "max_tokens": 1}, ensure_ascii=False, separators=(",", ":")).encode()) // 4 + 2
-    return int(response.headers["x-ratelimit-remaining-tokens"]) + reserved
 
 
 async def test_exactly_the_limit_passes_and_the_rest_hears_when(engine: FakeEngine) -> None:
@@ -130,65 +98,22 @@ async def test_a_refused_body_costs_nothing(engine: FakeEngine) -> None:
         assert statuses(await flood(gateway, 6)) == {200: 5, 429: 1}
 
 
-async def test_tokens_are_settled_with_what_was_made(engine: FakeEngine) -> None:
-    async with running_gateway(engine, **TOKENS) as gateway:
-        responses = [await gateway.chat(body, headers=at("203.0.113.1")) for body in (CHAT, STREAMED, CHAT)]
-        assert statuses(responses) == {200: 3}
-        assert await left(gateway) == 3000 - 3 * MADE
-        # Four at once cannot all reserve 2,048.
-        responses = await flood(gateway, 4, "203.0.113.2")
-        assert statuses(responses)[429] >= 1
-        assert await gateway.metric("gateway_rate_limited_total", limit="tokens") >= 1
-
-
-@pytest.mark.parametrize("status", [400, 500, 503])
-async def test_a_request_that_failed_gives_its_tokens_back(engine: FakeEngine, status: int) -> None:
-    async with running_gateway(engine, **TOKENS) as gateway:
-        engine.script = refusing(status)
-        assert not (await gateway.chat(headers=at("203.0.113.1"))).is_success
-        assert not (await gateway.chat(STREAMED, headers=at("203.0.113.1"))).is_success
-        await assert_quiescent(gateway, engine)
-        assert await left(gateway) == 3000
-
-
-async def test_a_stream_that_was_cut_costs_its_prompt_and_what_came(engine: FakeEngine) -> None:
-    async with running_gateway(engine, **TOKENS) as gateway:
-        engine.script = after_events(3, lambda call: call.fin())
-        response = await gateway.chat(STREAMED, headers=at("203.0.113.1"))
-        assert b"upstream_broken" in response.content
-        await assert_quiescent(gateway, engine)
-        assert 3000 - 3 - 60 < await left(gateway) < 3000 - 3
-
-
-async def test_a_client_that_leaves_pays_what_was_made(engine: FakeEngine) -> None:
-    async with running_gateway(engine, **TOKENS) as gateway:
-        engine.script = after_events(3, lambda call: call.disconnected.wait())
-        client = await gateway.raw(STREAMED)
-        await client.reader.readuntil(EVENTS[2])
-        client.close()
-        await eventually(lambda: not len(gateway.parts.in_flight))
-        await assert_quiescent(gateway, engine)
-        assert 3000 - 3 - MADE - 60 < await left(gateway, "127.0.0.1") < 3000 - 3 - MADE
-
-
-async def test_a_client_that_leaves_before_the_first_token_pays_its_prompt(engine: FakeEngine) -> None:
-    async with running_gateway(engine, **TOKENS) as gateway:
-        engine.script = hold
-        client = await gateway.raw({**STREAMED, "user": "u" * 200})
-        await engine.next_call()
-        client.close()
-        await eventually(lambda: not len(gateway.parts.in_flight))
-        await assert_quiescent(gateway, engine)
-        assert 3000 - MADE - 150 < await left(gateway, "127.0.0.1") < 3000 - MADE - 50
-
-
-async def test_more_than_was_reserved_is_charged(engine: FakeEngine) -> None:
-    async with running_gateway(engine, **TOKENS) as gateway:
-        engine.script = saying(event("x"), usage_event(100, 9000))
-        assert (await gateway.chat(STREAMED)).status_code == 200
-        refused = await gateway.chat({**CHAT, "max_tokens": 1})
-        assert refused.status_code == 429
-        assert 55 <= int(refused.headers["retry-after"]) <= 60
+async def test_a_large_body_costs_a_request_whatever_it_is_and_is_not_read_by_who_has_none(engine: FakeEngine) -> None:
+    """Else who sends nothing but junk of 2 MiB holds up all the others, uncounted."""
+    large = b'{"messages": [' + b'{"a": 1}, ' * 2000 + b"1]}"
+    async with running_gateway(engine, **FIVE) as gateway:
+        responses = [await gateway.client.post("/v1/chat/completions", content=large) for _ in range(8)]
+        assert statuses(responses) == {400: 5, 429: 3}
+        assert all("x-ratelimit-remaining-requests" in response.headers for response in responses)
+        check_retry_after(responses[-1])
+        assert (await gateway.chat()).status_code == 429
+        own = {**CHAT, "messages": [{"role": "user", "content": "a" * len(large)}]}
+        assert statuses([await gateway.chat(own, headers=at("203.0.113.2")) for _ in range(6)]) == {200: 5, 429: 1}
+    async with running_gateway(engine, GATEWAY_RATE_LIMIT_TOKENS="9000/minute") as gateway:
+        for _ in range(3):
+            refused = await gateway.client.post("/v1/chat/completions", content=large)
+            assert (refused.status_code, refused.headers["x-ratelimit-remaining-tokens"]) == (400, "1947")
+        assert (await gateway.chat()).status_code == 200, "it has cost no tokens"
 
 
 async def test_streams_at_a_time_are_counted_and_freed_however_they_end(engine: FakeEngine) -> None:
@@ -227,80 +152,6 @@ async def test_limits_hold_while_a_request_waits_for_an_engine(engine: FakeEngin
         assert statuses(await asyncio.gather(*waiting)) == {200: 2}
 
 
-def keys_file(folder: Path, *lines: str, **keys: str) -> dict[str, str]:
-    file = folder / "api-keys"
-    hashed = [f"key {name} {tier} sha256:{hashlib.sha256(name.encode()).hexdigest()}" for name, tier in keys.items()]
-    file.write_text("\n".join([*lines, *hashed, ""]), encoding="utf-8")
-    return {"GATEWAY_API_KEYS_FILE": str(file)}
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
-
-
-async def test_keys_are_needed_and_each_has_its_tier(engine: FakeEngine, tmp_path: Path) -> None:
-    given = keys_file(tmp_path, "tier team requests=7/minute", alice="default", bob="team")
-    async with running_gateway(engine, **given, **FIVE) as gateway:
-        for wrong in ({}, bearer("mallory"), {"authorization": "Basic alice"}):
-            for refused in (await gateway.chat(headers=wrong), await gateway.client.get("/v1/models", headers=wrong)):
-                assert refused.status_code == 401
-                assert error_of(refused)["code"] == "invalid_api_key"
-                assert refused.headers["www-authenticate"] == "Bearer"
-        alices = [await gateway.chat(headers=bearer("alice") | at(f"203.0.113.{number}")) for number in range(9)]
-        bobs = [await gateway.chat(headers=bearer("bob")) for _ in range(9)]
-        assert (statuses(alices), statuses(bobs)) == ({200: 5, 429: 4}, {200: 7, 429: 2})
-        assert (await gateway.client.get("/readyz")).status_code == 200
-        assert (await gateway.client.get("/v1/models", headers=bearer("alice"))).status_code == 200
-
-
-async def test_a_key_that_is_added_counts_without_a_restart(
-    engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.identity.keys.LOOK_SECONDS", 0.0)
-    given = keys_file(tmp_path, alice="default")
-    async with running_gateway(engine, **given, GATEWAY_ANONYMOUS="on") as gateway:
-        assert (await gateway.chat()).status_code == 200
-        assert (await gateway.chat(headers=bearer("bob"))).status_code == 401
-        keys_file(tmp_path, alice="default", bob="default")
-        assert (await gateway.chat(headers=bearer("bob"))).status_code == 200
-        keys_file(tmp_path, "nonsense")
-        assert (await gateway.chat(headers=bearer("bob"))).status_code == 200
-
-
-@pytest.mark.parametrize("keys", [False, True])
-async def test_two_people_at_the_chat_page_are_two_clients(engine: FakeEngine, tmp_path: Path, *, keys: bool) -> None:
-    secret = tmp_path / "secrets" / "chat-ui-key"
-    given = {"GATEWAY_CHAT_UI_KEY_FILE": str(secret), **FIVE} | (keys_file(tmp_path, alice="default") if keys else {})
-    async with running_gateway(engine, **given) as gateway:
-        page = bearer(secret.read_text(encoding="utf-8").strip())
-
-        async def person(address: str, number: int, **headers: str) -> Counter[int]:
-            told = {**page, "x-end-user-address": address, **headers}
-            return statuses([await gateway.chat(headers=told) for _ in range(number)])
-
-        assert await person("203.0.113.1", 8) == {200: 5, 429: 3}
-        assert await person("203.0.113.2", 5) == {200: 5}
-        assert await person("203.0.113.2", 1, authorization="Bearer another") == ({401: 1} if keys else {200: 1})
-
-
-async def test_the_log_says_who_it_was_and_no_key(
-    engine: FakeEngine, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    given = keys_file(tmp_path, alices_own="default")
-    async with running_gateway(engine, **given, GATEWAY_ANONYMOUS="on") as gateway:
-        await gateway.chat(headers=bearer("alices_own"))
-        await gateway.chat(headers=at("2001:db8::7"))
-        metrics = (await gateway.client.get("/metrics")).text
-    lines: list[Any] = [record.__dict__["fields"] for record in caplog.records if record.name == "gateway.requests"]
-    assert [line["client"] for line in lines if line["route"] == "chat_completions"] == [
-        "key:alices_own",
-        "2001:db8::/64",
-    ]
-    assert "2001:db8" not in metrics
-    assert "alice" not in metrics
-
-
 async def test_a_gateway_that_starts_anew_has_forgotten_and_serves(engine: FakeEngine) -> None:
     for _ in range(2):
         async with running_gateway(engine, **FIVE) as gateway:
@@ -316,7 +167,7 @@ async def test_a_gateway_that_starts_anew_has_forgotten_and_serves(engine: FakeE
         ("GATEWAY_TRUSTED_PROXIES", "10.0.0.0/33", "10.0.0.0/8"),
         ("GATEWAY_TRUSTED_PROXIES", "10.0.0.1/8", "host bits"),
         ("GATEWAY_STATE_URL", "valkey:6379", "redis://"),
-        ("GATEWAY_WORKERS", "2", "one process"),
+        ("GATEWAY_WORKERS", "2", "GATEWAY_STATE_URL"),
         ("GATEWAY_ANONYMOUS", "perhaps", "'on' or 'off'"),
         ("GATEWAY_API_KEYS_FILE", "/nonexistent/keys", "make key"),
         ("GATEWAY_CHAT_UI_KEY_FILE", "/dev/null/key", "neither read nor made"),

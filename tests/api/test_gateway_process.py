@@ -58,6 +58,14 @@ async def test_a_wrong_file_is_one_clear_line(tmp_path: Path, file: str, content
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("workers", ["2", "65"])
+async def test_workers_without_what_they_need_are_one_clear_line(workers: str) -> None:
+    done = await run(GATEWAY_WORKERS=workers)
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "")
+    assert f"GATEWAY_WORKERS='{workers}'" in done.stderr
+    assert ("GATEWAY_STATE_URL" if workers == "2" else "64") in done.stderr
+
+
 async def test_address_that_is_not_ours_is_one_clear_line() -> None:
     done = await run(GATEWAY_HOST="192.0.2.1")
     assert done.returncode == 1

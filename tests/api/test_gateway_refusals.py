@@ -94,9 +94,9 @@ async def test_client_that_leaves_while_sending_is_counted_once(gateway: Running
     _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
     await writer.drain()
-    await eventually(lambda: gateway.parts.metrics.in_flight._value.get() == 1)
+    await eventually(lambda: gateway.parts.metrics.in_flight.total() == 1)
     writer.close()
-    await eventually(lambda: gateway.parts.metrics.in_flight._value.get() == 0)
+    await eventually(lambda: gateway.parts.metrics.in_flight.total() == 0)
     assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="disconnected") == 1
 
 

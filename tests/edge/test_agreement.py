@@ -69,6 +69,7 @@ async def test_right_settings_agree_and_are_not_asked_again(
         assert findings() == [("INFO", "edge_agrees")]
         assert fields(caplog) == {"edge": edge.url, "address": ASKED_FROM}
         assert await gateway.metric(METRIC) == 0
+        assert (await gateway.report())["notes"] == []
         task = gateway.parts.agreement._task
         assert task
         await task
@@ -107,6 +108,11 @@ async def test_nginx_missing_among_the_trusted_is_told_loudly_and_stops_nothing(
         assert (said["address"], said["counted_as"]) == (ASKED_FROM, "127.0.0.1")
         assert "add 127.0.0.1, if that is nginx, to GATEWAY_TRUSTED_PROXIES" in said["cure"]
         assert await gateway.metric(METRIC) == 1
+        report = await gateway.client.get("/readyz?verbose")
+        assert report.status_code == 200
+        [note] = report.json()["notes"]
+        assert "edge_disagrees" in note
+        assert "127.0.0.1" not in note
         assert (await gateway.chat()).status_code == 200
         # Asked again it is found again, and not said again.
         await eventually(lambda: len([entry for entry in edge.log() if entry["client"] == ASKED_FROM]) == 2)

@@ -181,6 +181,7 @@ def test_the_end_of_one_engine_is_the_end_of_both(tmp_path: Path) -> None:
         first, second = engine.status()["engines"]
         assert (first["port"], second["port"]) == (engine.port, engine.status_port + 1)
         assert first["since"] <= second["started_at"], "one after the other"
+        assert f"--max-num-seqs {first['sequences']} " in engine.text
         children = Path(f"/proc/{engine.process.pid}/task/{engine.process.pid}/children").read_text().split()
         groups = {int(child): processes_of_group(int(child)) for child in children}
         cores = [

@@ -74,6 +74,6 @@ class FakeLauncher:
 
 
 def engine_status(port: int, stage: str, **more: Any) -> dict[str, Any]:
-    """Return what a launcher says of one engine."""
-    status = {"port": port, "stage": stage, "since": time.time() - 1, "started_at": None, "progress": None}
-    return {**status, "detail": None, **more}
+    """Return what a launcher says of one engine, that it knows not how many sequences this runs among it."""
+    status = {"port": port, "sequences": None, "stage": stage, "since": time.time() - 1, "started_at": None}
+    return {**status, "progress": None, "detail": None, **more}

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -113,11 +113,10 @@ def test_both_ledgers_agree_at_every_step(
     asyncio.run(compare(server_process, happens, allowance))
 
 
-async def compare(server: Server, happens: list[Any], allowance: Allowance) -> None:
+def timed_ledger(server: Server, clock: Callable[[], float]) -> SharedLedger:
+    """Return the ledger in an empty Valkey whose time is the test's own."""
     server.command("FLUSHALL")
-    now = 1000.0
-    memory = MemoryLedger(lambda: now)
-    ledger = SharedLedger(server.url, MemoryLedger(lambda: now))
+    ledger = SharedLedger(server.url, MemoryLedger(clock))
     scripts = {name: shared._script(name) for name in ("reserve", "settle", "sign")}
     assert all(text.count("redis.call('TIME')") == 1 for text in scripts.values())
     timed = Scripts(
@@ -132,9 +131,39 @@ async def compare(server: Server, happens: list[Any], allowance: Allowance) -> N
         load, close = timed.load, timed.close
 
         async def run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
-            return await timed.run(name, keys, [*arguments, repr(now)])
+            return await timed.run(name, keys, [*arguments, repr(clock())])
 
     ledger._scripts = Timed()  # type: ignore[assignment]
+    return ledger
+
+
+async def test_a_clock_that_is_set_back_locks_nobody_out_for_longer_than_the_window(valkey: Server) -> None:
+    now = 10_000.0
+    allowance = Allowance(Rate(5, 60.0), Rate(100, 60.0), None)
+    ledger = timed_ledger(valkey, lambda: now)
+    await ledger._give_sign()
+    try:
+        grants = [await ledger.reserve(Claim("a", allowance, 20)) for _ in range(5)]
+        now -= 3600.0
+        await ledger._give_sign()
+        refused = (await ledger.reserve(Claim("a", allowance, 20))).verdict
+        assert refused.requests
+        assert refused.tokens
+        assert not refused.granted
+        assert (refused.requests.wait_seconds, refused.tokens.wait_seconds) == (60.0, 60.0)
+        ledger.settle(grants[0], 120)
+        await settled(ledger)
+        now += 60.0
+        await ledger._give_sign()
+        assert (await ledger.reserve(Claim("a", allowance, 1))).verdict.requests.remaining == 4
+    finally:
+        await ledger.stop()
+
+
+async def compare(server: Server, happens: list[Any], allowance: Allowance) -> None:
+    now = 1000.0
+    memory = MemoryLedger(lambda: now)
+    ledger = timed_ledger(server, lambda: now)
     open_grants: list[tuple[Grant, Grant]] = []
     await ledger._give_sign()
     try:

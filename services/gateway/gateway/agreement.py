@@ -11,9 +11,10 @@ import logging
 import secrets
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import orjson
 from starlette.types import Scope
 
 from gateway.metrics import Metrics
@@ -28,14 +29,44 @@ HEADER = "X-Agreement-Check"
 CLAIMED = "192.0.2.1"
 # On one host nginx and its clients have the same address; another of the loopback network tells them apart.
 ON_LOOPBACK = ("127.0.0.2", 0)
+NOTE = (
+    "nginx and the gateway take one client for another, so limits count the wrong ones: the gateway's log says under "
+    "edge_disagrees how to mend it."
+)
 _ANSWER_BYTES = 1024
 _log = logging.getLogger("gateway.agreement")
+
+
+class Paper(Protocol):
+    """A few bytes that whoever has it in common can put and get."""
+
+    def put(self, content: bytes) -> None:
+        """Replace what is there."""
+
+    def get(self) -> bytes:
+        """Return what was put last; empty if nothing was."""
+
+
+class Slip:
+    """Paper of one process."""
+
+    def __init__(self) -> None:
+        self._content = b""
+
+    def put(self, content: bytes) -> None:
+        """Replace what is there."""
+        self._content = content
+
+    def get(self) -> bytes:
+        """Return what was put last."""
+        return self._content
 
 
 class Agreement:
     """Asks until both have agreed once; an empty address of nginx means never. It holds nothing up.
 
-    `client_of` tells what a request is counted by, `name_in` what a client of an address would be.
+    `client_of` tells what a request is counted by, `name_in` what a client of an address would be. One process asks,
+    and any of them may be the one that is asked: the token and the finding are on `papers` that they have in common.
     """
 
     def __init__(
@@ -44,16 +75,21 @@ class Agreement:
         client_of: Callable[[Scope], str],
         name_in: Callable[[str], str | None],
         metrics: Metrics,
+        *,
+        papers: tuple[Paper, Paper] | None = None,
     ) -> None:
         self._url = url
         self._client_of = client_of
         self._name_in = name_in
-        self._token = b""
-        self._counted_as: str | None = None
-        self._seen_as: str | None = None
+        self._token, self._finding = papers or (Slip(), Slip())
+        self._disagreement = metrics.edge_disagreement
         self._found = ""
         self._task: asyncio.Task[None] | None = None
-        metrics.show_disagreement_from(lambda: self._found == "edge_disagrees")
+
+    @property
+    def notes(self) -> list[str]:
+        """What an operator should know of it, without addresses: anybody may read it."""
+        return [NOTE] if self._disagreement.total() else []
 
     def start(self) -> None:
         """Begin to ask."""
@@ -68,13 +104,14 @@ class Agreement:
 
     def look_at(self, scope: Scope) -> None:
         """Take note of the request that is ours; its token is good for one, and no stranger's answer differs."""
-        if not self._token:
+        token = self._token.get()
+        if not token:
             return
         headers = dict(scope["headers"])
-        if hmac.compare_digest(headers.get(HEADER.lower().encode(), b""), self._token):
-            self._token = b""
-            self._counted_as = self._client_of(scope)
-            self._seen_as = self._name_in(headers.get(b"x-real-ip", b"").decode("latin-1"))
+        if hmac.compare_digest(headers.get(HEADER.lower().encode(), b""), token):
+            self._token.put(b"")
+            seen_as = self._name_in(headers.get(b"x-real-ip", b"").decode("latin-1"))
+            self._finding.put(orjson.dumps([self._client_of(scope), seen_as]))
 
     async def _ask_until_agreed(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -83,30 +120,33 @@ class Agreement:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _agreed(self) -> bool:
-        self._expect()
+        token = self._expect()
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                address = await self._ask()
+                address = await self._ask(token)
         except (OSError, TimeoutError) as error:
             self._say(logging.INFO, "edge_unreached", reason=str(error) or f"no answer in {ASK_SECONDS:g} s")
             return False
         finally:
-            self._token = b""
-        if self._counted_as is None:
+            self._token.put(b"")
+        counted_as, seen_as = orjson.loads(self._finding.get() or b"[null, null]")
+        if counted_as is None:
             self._say(logging.INFO, "edge_unreached", reason="something answered, and did not ask this gateway")
-        elif self._counted_as in {self._name_in(address), self._seen_as}:
+        elif counted_as in {self._name_in(address), seen_as}:
             self._say(logging.INFO, "edge_agrees", address=address)
             return True
         else:
-            cure = _cure(self._counted_as)
-            self._say(logging.WARNING, "edge_disagrees", address=address, counted_as=self._counted_as, cure=cure)
+            cure = _cure(counted_as)
+            self._say(logging.WARNING, "edge_disagrees", address=address, counted_as=counted_as, cure=cure)
         return False
 
-    def _expect(self) -> None:
-        self._token = secrets.token_hex().encode("ascii")
-        self._counted_as = self._seen_as = None
+    def _expect(self) -> str:
+        token = secrets.token_hex()
+        self._finding.put(b"")
+        self._token.put(token.encode("ascii"))
+        return token
 
-    async def _ask(self) -> str:
+    async def _ask(self, token: str) -> str:
         """Send the request and wait for its answer; return the address that it was sent from."""
         parts = urlsplit(self._url)
         local = ON_LOOPBACK if _is_loopback(parts.hostname) else None
@@ -120,7 +160,7 @@ class Agreement:
         try:
             writer.write(
                 f"GET {parts.path}{PATH} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n"
-                f"{HEADER}: {self._token.decode()}\r\n"
+                f"{HEADER}: {token}\r\n"
                 f"X-Forwarded-For: {CLAIMED}\r\nForwarded: for={CLAIMED}\r\n\r\n".encode("ascii")
             )
             await reader.read(_ANSWER_BYTES)
@@ -132,6 +172,7 @@ class Agreement:
         """Log a finding when it is another than the last."""
         if finding != self._found:
             self._found = finding
+            self._disagreement.set(finding == "edge_disagrees")
             _log.log(level, finding, extra={"fields": {"edge": self._url, **fields}})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -30,6 +30,7 @@ from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
 from gateway.routes import BodyReader, Counting, Generations, livez_route, metrics_route, models_route, readyz_route
 from gateway.settings import Settings, SettingsError
 from gateway.upstreams import EngineClient, Upstreams
+from gateway.workers import Mirror, Processes, Publisher, Shared, Truth
 
 if TYPE_CHECKING:
     from gateway.limits.valkey import SharedLedger
@@ -42,10 +43,16 @@ _METHOD_NOT_ALLOWED = 405
 
 
 class Gateway:
-    """The running parts that the server has to know: what to start, and how to stop in order."""
+    """The running parts that the server has to know: what to start, and how to stop in order.
 
-    def __init__(self, settings: Settings) -> None:
-        self.metrics = Metrics(CollectorRegistry())
+    It is one process, or with `common` several: it is made before they are, and each runs its part of it.
+    """
+
+    def __init__(self, settings: Settings, common: Shared | None = None) -> None:
+        registry = CollectorRegistry()
+        registry.register(Processes(common) if common else ProcessCollector(registry=None))
+        self.common = common
+        self.metrics = Metrics(registry, common.cells if common else None)
         self.in_flight = InFlight()
         self.client = EngineClient(settings.connect_timeout_seconds)
         self.upstreams = Upstreams(settings.upstreams)
@@ -56,7 +63,11 @@ class Gateway:
             size=settings.queue_size,
             timeout_seconds=settings.queue_timeout_seconds,
             tell_seconds=settings.heartbeat_seconds,
+            crowd=common.crowd if common else None,
         )
+        truth = Truth(self.upstreams, common.engines) if common else None
+        self.publisher = Publisher(common, truth) if common and truth else None
+        self.mirror = Mirror(common, truth, self.admission.wake) if common and truth else None
         self.readiness = Readiness(
             self.upstreams,
             self.client,
@@ -68,21 +79,53 @@ class Gateway:
                 trial=settings.first_token_timeout_seconds,
             ),
             warmup=settings.warmup == "on",
-            on_change=self.admission.wake,
+            on_change=self._engines_changed,
         )
         self.identity = _identity(settings)
-        self.agreement = Agreement(settings.edge_url, self.identity.address_of, self.identity.name_in, self.metrics)
+        self.agreement = Agreement(
+            settings.edge_url,
+            self.identity.address_of,
+            self.identity.name_in,
+            self.metrics,
+            papers=(common.agreement_token, common.agreement_finding) if common else None,
+        )
         memory = MemoryLedger()
-        self.shared = _shared(settings.state_url, memory) if settings.state_url else None
+        gateways = common.workers if common else 1
+        self.shared = self._shared(settings.state_url, memory, gateways) if settings.state_url else None
         self.limits = Limits(self.shared or memory, self.metrics)
-        self.metrics.show_degraded_from(lambda: self.shared is not None and self.shared.degraded)
-        self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds)
+        self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds, common)
 
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:
         """Keep the engines watched and the session open as long as the application runs."""
         if self.shared:
             await self.shared.start()
+        try:
+            async with self._following(self.mirror) if self.mirror else self._watching():
+                if self.common:
+                    self.common.note_serving()
+                yield
+        finally:
+            if self.shared:
+                await self.shared.stop()
+            self.client.close()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch the engines for the workers."""
+        if self.publisher and self.common:
+            self.publisher.start()
+            self.common.note_serving()
+        try:
+            async with self._watching():
+                yield
+        finally:
+            if self.publisher:
+                self.publisher.stop()
+            self.client.close()
+
+    @asynccontextmanager
+    async def _watching(self) -> AsyncIterator[None]:
         self.readiness.start()
         self.agreement.start()
         try:
@@ -90,15 +133,37 @@ class Gateway:
         finally:
             await self.agreement.stop()
             await self.readiness.stop()
-            if self.shared:
-                await self.shared.stop()
-            self.client.close()
+
+    @asynccontextmanager
+    async def _following(self, mirror: Mirror) -> AsyncIterator[None]:
+        mirror.start()
+        try:
+            yield
+        finally:
+            await mirror.stop()
+
+    def _engines_changed(self) -> None:
+        self.admission.wake()
+        if self.publisher:
+            self.publisher.changed()
+
+    def _shared(self, url: str, memory: MemoryLedger, gateways: int) -> "SharedLedger":
+        # Loading its client takes longer than loading half of the gateway, and most gateways are alone.
+        from gateway.limits.valkey import SharedLedger  # noqa: PLC0415
+
+        return SharedLedger(url, memory, gateways, self.metrics.state_degraded.set)
 
 
 class Drain:
-    """The order of stopping: readiness falls, open answers get the grace, the rest one error event each."""
+    """The order of stopping: readiness falls, open answers get the grace, the rest one error event each.
 
-    def __init__(self, readiness: Readiness, in_flight: InFlight, grace_seconds: float) -> None:
+    Several processes stop together: one that has nothing left goes on refusing until none has.
+    """
+
+    def __init__(
+        self, readiness: Readiness, in_flight: InFlight, grace_seconds: float, common: Shared | None = None
+    ) -> None:
+        self._common = common
         self._readiness = readiness
         self._in_flight = in_flight
         self._grace_seconds = grace_seconds
@@ -111,12 +176,17 @@ class Drain:
         if self._ends_at is None:
             self._readiness.drain()
             self._ends_at = now + self._grace_seconds
-        if not len(self._in_flight):
+        if not self._open_answers():
             return True
         if now >= self._ends_at and not self._ended:
             self._ended = True
             self._in_flight.end_all()
         return now >= self._ends_at + LAST_EVENT_SECONDS
+
+    def _open_answers(self) -> float:
+        if not self._common:
+            return len(self._in_flight)
+        return self._common.tell_open_answers(len(self._in_flight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +198,12 @@ class Application:
     gateway: Gateway
 
 
-def create_app(settings: Settings) -> Application:
-    """Return the application, not running yet.
+def create_app(settings: Settings, common: Shared | None = None) -> Application:
+    """Return the application, not running yet; of several processes with what they have in `common`.
 
     Raises SettingsError for a file that cannot be used.
     """
-    gateway = Gateway(settings)
+    gateway = Gateway(settings, common)
     relay = Relay(
         gateway.client,
         gateway.in_flight,
@@ -177,7 +247,7 @@ def create_app(settings: Settings) -> Application:
     )
     control.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
     control.add_api_route("/livez", livez_route())
-    control.add_api_route("/readyz", readyz_route(gateway.readiness))
+    control.add_api_route("/readyz", readyz_route(gateway.readiness, gateway.agreement))
     control.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
     return Application(Front(Edge(generations, gateway.metrics), GENERATIONS, control), control, gateway)
 
@@ -205,13 +275,6 @@ def _identity(settings: Settings) -> Identity:
         chat_ui_key=chat_ui_key,
         anonymous=settings.anonymous == "on",
     )
-
-
-def _shared(url: str, memory: MemoryLedger) -> "SharedLedger":
-    # Loading its client takes longer than loading half of the gateway, and most gateways are alone.
-    from gateway.limits.valkey import SharedLedger  # noqa: PLC0415
-
-    return SharedLedger(url, memory)
 
 
 async def _refuse(_request: Request, exception: Exception) -> NoReturn:

@@ -5,7 +5,9 @@ an address, the /64 of one, or a key's name, as nginx's own log has it, since wh
 """
 
 import logging
+import os
 import sys
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +22,9 @@ _MILLISECONDS = 1000.0
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; `extra={"fields": {…}}` adds its keys."""
+    """One JSON object a line; `extra={"fields": {…}}` adds its keys, and `worker` itself where there are several."""
+
+    worker: int | None = None
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
@@ -30,16 +34,41 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self.worker is not None:
+            line["worker"] = self.worker
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()
 
 
-def configure(level: str) -> None:
-    """Send every logger's lines, uvicorn's included, to standard output as JSON."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonFormatter())
+class SharedHandler(logging.Handler):
+    """Writes each line to standard output as a whole, while no other process that has the same `lock` does."""
+
+    def __init__(self, lock: AbstractContextManager[None]) -> None:
+        super().__init__()
+        self._between = lock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        try:
+            left = memoryview(f"{self.format(record)}\n".encode())
+            with self._between:
+                while left:
+                    left = left[os.write(sys.stdout.fileno(), left) :]
+        except Exception:  # noqa: BLE001  (as every handler does)
+            self.handleError(record)
+
+
+def configure(level: str, worker: int | None = None, lock: AbstractContextManager[None] | None = None) -> None:
+    """Send every logger's lines, uvicorn's included, to standard output as JSON.
+
+    Where several processes have the same output, a `lock` keeps their lines apart, and `worker` tells whose they are.
+    """
+    handler = SharedHandler(lock) if lock else logging.StreamHandler(sys.stdout)
+    formatter = JsonFormatter()
+    formatter.worker = worker
+    handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Its start and stop lines repeat ours; its access log costs a third of the requests a second.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

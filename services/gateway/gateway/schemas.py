@@ -145,10 +145,11 @@ class EngineReport(BaseModel):
 
 
 class ReadinessReport(BaseModel):
-    """What `/readyz?verbose` answers."""
+    """What `/readyz?verbose` answers; `notes` say what is wrong though requests may be taken."""
 
     ready: bool
     draining: bool
     waits_for: str | None
     seconds_left: float | None
     engines: list[EngineReport]
+    notes: list[str]

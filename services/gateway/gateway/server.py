@@ -115,10 +115,13 @@ class Server(uvicorn.Server):
         return self.force_exit or self._drain()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return the listening socket; raises OSError if the address cannot be had."""
+def listen(host: str, port: int, *, one_of_several: bool = False) -> socket.socket:
+    """Return the listening socket; raises OSError if the address cannot be had.
+
+    Among several of one address the system shares connections out.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=one_of_several)
 
 
 def make_server(app: ASGIApp, drain: Drain) -> Server:

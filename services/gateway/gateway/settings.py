@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from gateway.rates import OFF, Rate, parse_count, parse_rate
 
@@ -85,14 +85,18 @@ class Settings(BaseModel):
         description="Valkey that several gateways keep the limits in, redis://host:port. Empty: in memory, for one "
         "gateway. Compose: --profile valkey, and redis://valkey:6379.",
     )
-    workers: int = Field(
-        1, ge=1, le=1, description="Processes; only 1 so far. For more, run several gateways with GATEWAY_STATE_URL."
+    workers: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Processes that serve, with one address, one set of limits and one page of metrics. More than 1 "
+        "need GATEWAY_STATE_URL. Empty: 1 without it, else half the cores that the gateway may use, at most 4.",
     )
     max_choices: int = Field(8, ge=1, le=128, description="Largest n and best_of, and most prompts a request.")
     max_in_flight: int | Literal["off"] | None = Field(
         None,
         description="Most generations that engines have at a time, all engines together; or off. Empty: as many as the "
-        "engines run by their own figures.",
+        "engines run by their launchers' word or their own figures.",
     )
     queue_size: int = Field(
         256,
@@ -192,11 +196,14 @@ class Settings(BaseModel):
             raise ValueError("write http://host:port or https://host:port, such as http://nginx:8080")
         return value.rstrip("/")
 
-    @field_validator("workers", mode="before")
+    @field_validator("workers")
     @classmethod
-    def _check_workers(cls, value: Any) -> Any:
-        if str(value) != "1":
-            raise ValueError("a gateway is one process; run several gateways that share GATEWAY_STATE_URL instead")
+    def _check_workers(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value and value > 1 and not info.data.get("state_url"):
+            raise ValueError(
+                "more than 1 keep their limits together in GATEWAY_STATE_URL, which is not set; set it (compose: "
+                "--profile valkey, and redis://valkey:6379), or GATEWAY_WORKERS=1"
+            )
         return value
 
     @field_validator("warmup", "anonymous", "log_level", mode="before")

@@ -132,11 +132,12 @@ def _prepare(
 def _run(settings: Settings, prepared: Prepared, board: Board, inbox: Inbox) -> Outcome:
     with Notice() as notice:
         units = []
+        host, sequences = local(settings.host), prepared.plan.sequences
         for index, command in enumerate(prepared.commands):
             # On SIGABRT, and where it crashes, a process of vLLM writes the stacks of its threads.
             environment = {"PYTHONFAULTHANDLER": "1", **command.environment}
             known = notice.known_to(replace(command, environment=environment))
-            units.append(Unit(f"engine {index + 1}", known, local(settings.host), settings.engine_port(index)))
+            units.append(Unit(f"engine {index + 1}", known, host, settings.engine_port(index), sequences))
         limits = Limits(
             settings.start_timeout_seconds, settings.shutdown_timeout_seconds, _notice_seconds(prepared.plan)
         )

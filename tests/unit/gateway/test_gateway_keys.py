@@ -53,6 +53,11 @@ def bearer(key: bytes) -> tuple[str, bytes]:
     return "authorization", b"Bearer " + key
 
 
+def test_files_of_every_editor_are_read(tmp_path: Path) -> None:
+    keys = keys_of(tmp_path / "keys", f"\ufeff# ours\r\n\r\n{ALICE}  \r\n")
+    assert keys.holder_of(KEY)
+
+
 def test_names_tiers_and_comments() -> None:
     text = f"# ours\n\ntier team requests=600/minute tokens=off\n{ALICE}\nkey bob team {digest(b'b')}\n"
     holders = {holder.name: holder.allowance for holder in parse_keys(text, DEFAULT).values()}

@@ -22,6 +22,8 @@ def test_what_is_told_is_read_and_what_is_new_is_passed_over() -> None:
     assert told.words == "loading, 43 % (310 of 721 MB, 34 s left)"
     [engine] = told.engines
     assert (engine.port, engine.started_at, engine.words) == (8000, 1790000000.5, "compiling")
+    assert engine.sequences is None
+    assert [read(engines=[{**ENGINE, "sequences": said}]).engines[0].sequences for said in (256, None)] == [256, None]
 
 
 def test_details_are_cut_and_made_printable() -> None:
@@ -56,6 +58,9 @@ def test_stages_are_of_a_start_or_of_an_end(stage: str, before: bool, over: bool
         {"engines": [{**ENGINE, "port": 0}]},
         {"engines": [{**ENGINE, "port": "8000"}]},
         {"engines": [{**ENGINE, "started_at": 1e300}]},
+        {"engines": [{**ENGINE, "sequences": 0}]},
+        {"engines": [{**ENGINE, "sequences": 1e9}]},
+        {"engines": [{**ENGINE, "sequences": True}]},
         {"engines": [{key: value for key, value in ENGINE.items() if key != "stage"}]},
     ],
 )

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from gateway.errors import ShuttingDown
-from gateway.upstreams import Engine, Start, State, Upstreams
+from gateway.upstreams import Engine, OwnWork, Start, State, Upstreams
 
 
 def upstreams(count: int) -> Upstreams:
@@ -22,7 +22,7 @@ def any_engine(_engine: Engine) -> bool:
 def test_least_outstanding_work_is_picked() -> None:
     pool = upstreams(3)
     first, second, third = pool.engines
-    first.outstanding, second.outstanding, third.outstanding = 2, 1, 3
+    first.work, second.work, third.work = OwnWork(2), OwnWork(1), OwnWork(3)
     assert pool.pick(any_engine) is second
     second.note_connect_fault()
     assert pool.pick(any_engine) is first
@@ -78,7 +78,7 @@ def test_nothing_is_picked_while_stopping() -> None:
 def test_engine_without_room_is_passed_over() -> None:
     pool = upstreams(2)
     full, free = pool.engines
-    free.outstanding = 9
+    free.work = OwnWork(9)
     assert pool.pick(lambda engine: engine is not full) is free
     assert pool.pick(lambda _: False) is None
 

@@ -106,6 +106,13 @@ def test_a_correction_after_the_window_gives_nothing_back_and_charges_now() -> N
     assert log.wait(1, 100.0, rate) == 60
 
 
+def test_what_a_long_answer_made_is_not_free_as_soon_as_it_is_over() -> None:
+    log, rate = Log([], []), Rate(1000, 60.0)
+    asks(log, 10.0, rate, 100)
+    log.correct(10.0, 2900, 69.0, rate)
+    assert log.wait(1, 71.0, rate) == 58, "a whole window from when it was known"
+
+
 def test_a_correction_finds_what_was_merged_into_one_slot() -> None:
     log, rate = Log([], []), Rate(100, 60.0)
     for at in (10.1, 10.2, 10.9, 11.0):

@@ -40,7 +40,7 @@ def test_most_lines_say_nothing(line: str) -> None:
 def test_a_start_goes_forward_only_and_each_stage_has_its_time(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     board = Board("demo")
-    [engine] = board.expect([("engine 1", 8000)])
+    [engine] = board.expect([("engine 1", 8000, 16)])
     engine.hear("Starting to load model")
     assert engine.stage is Stage.WAITING, "it is not started yet"
     engine.enter(Stage.STARTING)
@@ -62,7 +62,7 @@ def test_a_start_goes_forward_only_and_each_stage_has_its_time(caplog: pytest.Lo
 
 
 def test_a_line_never_undoes_what_another_thread_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    [engine] = Board("demo").expect([("engine 1", 8000)])
+    [engine] = Board("demo").expect([("engine 1", 8000, 16)])
     engine.enter(Stage.LOADING)
     ranks = Stage.rank.fget
     assert ranks is not None
@@ -90,11 +90,12 @@ def test_the_engine_that_is_furthest_behind_stands_for_all() -> None:
     report = board.report()
     assert (report["stage"], report["detail"], report["progress"]) == ("downloading", "1 of 2 MB", 0.5)
     assert report["engines"] == []
-    first, second = board.expect([("engine 1", 8000), ("engine 2", 8091)])
+    first, second = board.expect([("engine 1", 8000, 256), ("engine 2", 8091, None)])
     first.enter(Stage.SERVING)
     second.enter(Stage.STARTING)
     assert board.report()["stage"] == "starting"
-    assert [engine["port"] for engine in board.report()["engines"]] == [8000, 8091]
+    shown = [(engine["port"], engine["sequences"]) for engine in board.report()["engines"]]
+    assert shown == [(8000, 256), (8091, None)]
     second.enter(Stage.SERVING)
     assert board.report()["stage"] == "serving"
     first.enter(Stage.STOPPING)

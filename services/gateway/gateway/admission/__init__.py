@@ -2,5 +2,6 @@
 
 from gateway.admission.admission import Admission, Tell
 from gateway.admission.capacity import EngineFigures, NoLimit, NumberInAll
+from gateway.admission.crowd import Alone, Crowd
 
-__all__ = ["Admission", "EngineFigures", "NoLimit", "NumberInAll", "Tell"]
+__all__ = ["Admission", "Alone", "Crowd", "EngineFigures", "NoLimit", "NumberInAll", "Tell"]

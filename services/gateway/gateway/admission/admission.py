@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import cast
 
 from gateway.admission.capacity import Capacity
+from gateway.admission.crowd import Alone, Crowd
 from gateway.admission.pace import Pace, retry_after
 from gateway.admission.shares import Share, Shares, Turn
 from gateway.admission.work import Work
@@ -19,10 +20,15 @@ from gateway.upstreams import Engine, Upstreams
 
 # Tells the one who waits its place, counted from 1, and the seconds that are left, if they are known.
 Tell = Callable[[int, float | None], Awaitable[None]]
+# So long a place may stay free for a process that was told that it is its turn.
+YIELD_SECONDS = 0.01
 
 
 class Admission:
-    """Keeps up to `size` requests waiting, each for `timeout_seconds` in all; every `tell_seconds` they hear of it."""
+    """Keeps up to `size` requests waiting, each for `timeout_seconds` in all; every `tell_seconds` they hear of it.
+
+    Of several processes each has its own part of those that wait; limits are for the whole `crowd`.
+    """
 
     def __init__(
         self,
@@ -33,6 +39,7 @@ class Admission:
         size: int,
         timeout_seconds: float,
         tell_seconds: float,
+        crowd: Crowd | None = None,
     ) -> None:
         self._upstreams = upstreams
         self._capacity = capacity
@@ -43,11 +50,13 @@ class Admission:
         self._work = Work()
         self._pace = Pace()
         self._running = 0
-        metrics.show_queue_depth_from(self.__len__)
+        self._crowd = crowd or Alone()
+        self._insisting: asyncio.TimerHandle | None = None
+        metrics.show_queue_depth_from(lambda: self._crowd.waiting)
         metrics.show_in_flight_limit_from(self._limit)
 
     def __len__(self) -> int:
-        """Return how many requests wait."""
+        """Return how many requests wait in this process."""
         return len(self._shares)
 
     async def admit(self, exchange: Exchange, generation: Generation, tell: Tell) -> "Place":
@@ -59,8 +68,9 @@ class Admission:
         """
         if len(self._shares):
             self.wake()
-        share = self._shares.of(exchange.client)
-        request = _Request(share, exchange.received_at, self._work.expected(generation), exchange, generation)
+        cost = self._work.expected(generation)
+        share = self._shares.of(exchange.client, cost)
+        request = _Request(share, exchange.received_at, cost, generation.choices, exchange, generation)
         if not exchange.queue_entered_at and (place := self._begin_at_once(request)):
             return place
         exchange.queue_entered_at = exchange.queue_entered_at or time.perf_counter()
@@ -71,47 +81,62 @@ class Admission:
         finally:
             exchange.queue_left_at = time.perf_counter()
 
-    def wake(self) -> None:
-        """Begin what can be begun, in turn; called whenever engines may take more than before, or the gateway stops."""
+    def wake(self, *, insists: bool = False) -> None:
+        """Begin what can be begun, in turn; called whenever engines may take more than before, or the gateway stops.
+
+        Where the next place is another process's it gets it, unless this one `insists`.
+        """
         while len(self._shares):
             request = cast("_Request", self._shares.next_turn())
-            try:
-                engine = self._engine_for(request.share)
-            except ShuttingDown as error:
-                self._end_wait(request, error)
-                continue
-            if engine is None:
-                self._look_for_room()
-                return
-            self._end_wait(request, self._begin(engine, request))
+            with self._crowd:
+                try:
+                    engine = self._engine_for(request.share)
+                except ShuttingDown as error:
+                    self._end_wait(request, error)
+                    continue
+                if engine is None:
+                    self._look_for_room()
+                    return
+                if self._crowd.others_first() and not insists:
+                    self._yield()
+                    return
+                self._end_wait(request, self._begin(engine, request))
+            insists = False
 
     def leave(self, place: "Place", error: BaseException | None) -> None:
         """Take a place back; `error` is what ended the request, if anything did."""
-        self._running -= 1
-        place.engine.outstanding -= 1
         request = place.request
+        self._running -= request.places
+        place.engine.work.end(request.places)
         done = self._work.done(request.exchange, request.generation, request.cost, error)
-        self._shares.end(request.share, done - request.cost)
-        if request.exchange.engine_answered_at:
-            self._pace.note(time.perf_counter() - place.began_at)
+        self._shares.end(request, done - request.cost)
+        self._tell()
+        self._pace.end(time.perf_counter() - place.began_at if request.exchange.engine_answered_at else None)
         self.wake()
+        self._crowd.call()
 
     def _engine_for(self, share: Share) -> Engine | None:
         spare = self._shares.leaves_spare(share)
-        return self._upstreams.pick(lambda engine: self._capacity.has_room(engine, self._running, spare=spare))
+        return self._upstreams.pick(lambda engine: self._capacity.has_room(engine, self._crowd.running, spare=spare))
 
     def _begin_at_once(self, request: "_Request") -> "Place | None":
-        engine = None if len(self._shares) else self._engine_for(request.share)
-        return self._begin(engine, request) if engine else None
+        if len(self._shares):
+            return None
+        with self._crowd:
+            engine = self._engine_for(request.share)
+            return self._begin(engine, request) if engine and not self._crowd.others_first() else None
 
     def _begin(self, engine: Engine, request: "_Request") -> "Place":
-        self._shares.begin(request.share, request.cost)
-        self._running += 1
-        engine.outstanding += 1
+        self._shares.begin(request)
+        self._pace.begin()
+        self._running += request.places
+        engine.work.begin(request.places)
+        self._tell()
         return Place(self, engine, request)
 
     def _end_wait(self, request: "_Request", result: "Place | GatewayError") -> None:
         self._shares.remove(request)
+        self._tell()
         request.called.set_result(result)
 
     async def _wait(self, request: "_Request", tell: Tell, *, comes_back: bool) -> "Place":
@@ -120,16 +145,19 @@ class Admission:
             raise self._expired(len(self._shares) + 1)
         if place := self._begin_at_once(request):
             return place
-        if not comes_back:
-            self._make_room_for(request.share)
         request.called = asyncio.get_running_loop().create_future()
-        self._shares.add(request)
+        with self._crowd:
+            if not comes_back:
+                self._make_room_for(request.share)
+            self._shares.add(request)
+            self._tell()
         try:
             self.wake()
             await self._until_called(request, expires_at, tell)
         except BaseException:
             if not request.called.done():
                 self._shares.remove(request)
+                self._tell()
             elif isinstance(given := request.called.result(), Place):
                 self.leave(given, None)
             raise
@@ -148,6 +176,19 @@ class Admission:
                 place = self._shares.place(request)
                 await tell(place, self._seconds_left(place))
 
+    def _yield(self) -> None:
+        """Leave the next place to another process; one that does not take it at once loses it."""
+        self._crowd.call()
+        if self._insisting is None:
+            self._insisting = asyncio.get_running_loop().call_later(YIELD_SECONDS, self._insist)
+
+    def _insist(self) -> None:
+        self._insisting = None
+        self.wake(insists=True)
+
+    def _tell(self) -> None:
+        self._crowd.tell(self._running, len(self._shares), self._shares.clients)
+
     def _look_for_room(self) -> None:
         for engine in self._upstreams.engines:
             if engine.takes_requests:
@@ -155,9 +196,9 @@ class Admission:
 
     def _make_room_for(self, share: Share) -> None:
         """Raise if the queue is full, unless another client has so much more waiting that its last one has to go."""
-        if len(self._shares) < self._size:
+        if self._crowd.waiting < self._size:
             return
-        if self._size:
+        if len(self._shares):
             heaviest = self._shares.heaviest()
             if len(heaviest.waiting) > len(share.waiting) + 1:
                 last = cast("_Request", heaviest.waiting[-1])
@@ -189,7 +230,7 @@ class Admission:
 
     def _seconds_left(self, place: int) -> float | None:
         if self._upstreams.ready:
-            return self._pace.seconds_for(place, self._running)
+            return self._pace.seconds_for(place)
         return self._upstreams.seconds_left()
 
     def _limit(self) -> float:

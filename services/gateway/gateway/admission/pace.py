@@ -18,17 +18,24 @@ class Pace:
     def __init__(self) -> None:
         self._mean_seconds = 0.0
         self._known = 0
+        self._running = 0
 
-    def note(self, seconds: float) -> None:
-        """Note how long a request that was answered had its place."""
-        self._known = min(self._known + 1, REMEMBERED)
-        self._mean_seconds += (seconds - self._mean_seconds) / self._known
+    def begin(self) -> None:
+        """Note that a request has a place."""
+        self._running += 1
 
-    def seconds_for(self, number: int, running: int) -> float | None:
-        """Return how long it takes until so many places have come free; None if none has yet."""
-        if not self._known or not running:
+    def end(self, seconds: float | None) -> None:
+        """Note that one has none any more, and for how long it had its own; None if it was not answered."""
+        self._running -= 1
+        if seconds is not None:
+            self._known = min(self._known + 1, REMEMBERED)
+            self._mean_seconds += (seconds - self._mean_seconds) / self._known
+
+    def seconds_for(self, number: int) -> float | None:
+        """Return how long it takes until so many have ended; None if none has yet."""
+        if not self._known or not self._running:
             return None
-        return number * self._mean_seconds / running
+        return number * self._mean_seconds / self._running
 
 
 def retry_after(seconds: float | None) -> int:

@@ -2,17 +2,21 @@
 
 A virtual token counter for each client, as in Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024):
 it grows by the work that is begun for the client, and is put right when the work is known. A client that has nothing
-waiting saves nothing up: when it comes back, it is lifted to where the others are served.
+waiting saves next to nothing up: when it comes back, it is lifted to just before where the others are served.
 """
 
 import bisect
 import heapq
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-# Work of clients that have nothing here any more is remembered until the others have caught up, for so many of them.
+# Work of clients that have nothing here any more is remembered for so many of them: forgetting it is a present.
 MOST_REMEMBERED = 4096
+# Who comes back may ask for so much, in requests like the one it comes with, before it takes turns: who asks for less
+# than its part asks for two at once now and then, and would find the turn of whoever takes the rest between them.
+SAVED_REQUESTS = 2
 # As long as this ago another client has begun something, there are others.
 SHARED_SECONDS = 10.0
 # How long an order that was worked out is told, for each request in it: working it out again takes 1 to 2 µs for each.
@@ -21,21 +25,22 @@ ORDER_SECONDS = 0.0001
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """One client's work so far, in tokens, what it has waiting, oldest first, and how many of its requests run."""
+    """One client's work so far, in tokens, what it has waiting, oldest first, and how many places it has."""
 
     client: str
-    work: float = 0.0
+    work: float = -math.inf
     waiting: "list[Turn]" = field(default_factory=list)
     running: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A request that waits; `cost` is the work that it is expected to be."""
+    """A request; `cost` is the work that it is expected to be, `places` how many sequences it is to an engine."""
 
     share: Share
     received_at: float
     cost: float
+    places: int
 
 
 class Shares:
@@ -46,10 +51,11 @@ class Shares:
         self._waiting: dict[str, Share] = {}
         self._idle: dict[str, None] = {}
         self._length = 0
-        self._running = self._clients_running = 0
-        # Which client began last, and when it was last another one than the one before.
+        self._running = 0
+        self._busy: dict[str, Share] = {}
+        # Which client began last, when it did, and when one did that was another.
         self._latest = ""
-        self._changed_at = -SHARED_SECONDS
+        self._latest_at = self._other_at = -math.inf
         # Where service has come: the work of the client that was served last, when it was its turn.
         self._served_at = 0.0
         self._order: dict[Turn, int] = {}
@@ -58,11 +64,16 @@ class Shares:
     def __len__(self) -> int:
         return self._length
 
-    def of(self, client: str) -> Share:
-        """Return a client's share, lifted to where the others are served if it has nothing waiting."""
+    @property
+    def clients(self) -> int:
+        """How many have something running or waiting."""
+        return len(self._shares) - len(self._idle)
+
+    def of(self, client: str, cost: float) -> Share:
+        """Return a client's share, as one comes that should cost so much; if it has nothing waiting, it is lifted."""
         share = self._shares.get(client) or Share(client)
         if not share.waiting:
-            share.work = max(share.work, self._least_work())
+            share.work = max(share.work, self._floor(SAVED_REQUESTS * cost))
         return share
 
     def add(self, turn: Turn) -> None:
@@ -88,33 +99,41 @@ class Shares:
         """Return the request whose turn it is."""
         return min(self._waiting.values(), key=_standing).waiting[0]
 
-    def begin(self, share: Share, cost: float) -> None:
+    def begin(self, turn: Turn) -> None:
         """Charge a request that is begun now, and count it as running."""
+        share = turn.share
         self._served_at = max(self._served_at, share.work)
-        share.work += cost
-        self._clients_running += not share.running
-        self._running += 1
-        share.running += 1
+        share.work += turn.cost
+        self._running += turn.places
+        share.running += turn.places
+        self._busy[share.client] = share
         if share.client != self._latest:
-            self._latest, self._changed_at = share.client, time.monotonic()
+            self._latest, self._other_at = share.client, self._latest_at
+        self._latest_at = time.monotonic()
         self._keep(share)
 
-    def end(self, share: Share, correction: float) -> None:
+    def end(self, turn: Turn, correction: float) -> None:
         """Note that a request is over, and by how much its work was more than was charged."""
+        share = turn.share
         share.work += correction
-        share.running -= 1
-        self._running -= 1
-        self._clients_running -= not share.running
+        share.running -= turn.places
+        self._running -= turn.places
+        if not share.running:
+            del self._busy[share.client]
         self._retire(share)
 
     def leaves_spare(self, share: Share) -> bool:
         """Tell whether a client has so many running that it leaves the last places to others, if there are any.
 
-        That is more than an equal part of what runs, with one more client that may come.
+        That is more than an equal part of what runs, with one more client that may come, and more than half of what
+        the busiest has: who has two at once now and then is not who takes the rest.
         """
-        if share.running * (self._clients_running + 1) <= self._running:
+        if share.running * (len(self._busy) + 1) <= self._running:
             return False
-        return time.monotonic() - self._changed_at < SHARED_SECONDS
+        other_at = self._other_at if share.client == self._latest else self._latest_at
+        if time.monotonic() - other_at >= SHARED_SECONDS:
+            return False
+        return 2 * share.running > max(busy.running for busy in self._busy.values())
 
     def heaviest(self) -> Share:
         """Return the client that has the most waiting."""
@@ -131,11 +150,13 @@ class Shares:
             self._order_until = now + ORDER_SECONDS * self._length
         return self._order[turn]
 
-    def _least_work(self) -> float:
-        """Return where service is: with the one whose turn it is, or where it was when nobody waits."""
-        if not self._waiting:
-            return self._served_at
-        return min(self._served_at, *(share.work for share in self._waiting.values()))
+    def _floor(self, saved: float) -> float:
+        """Return where a client comes back: so much before where service has come, or beside the one whose turn it is.
+
+        The latter may have saved more, which is not to be added to.
+        """
+        floor = self._served_at - saved
+        return min(floor, *(share.work for share in self._waiting.values())) if self._waiting else floor
 
     def _in_order(self) -> Iterator[Turn]:
         shares = list(self._waiting.values())
@@ -156,16 +177,13 @@ class Shares:
         self._idle.pop(share.client, None)
 
     def _retire(self, share: Share) -> None:
-        """Forget a client that has nothing here, at once if its work no longer counts."""
+        """Remember a client that has nothing here, and forget the one that has had nothing for longest."""
         if share.waiting or share.running:
             return
-        if share.work > self._served_at:
-            self._idle[share.client] = None
-            if len(self._idle) <= MOST_REMEMBERED:
-                return
-            share = self._shares[next(iter(self._idle))]
-        self._idle.pop(share.client, None)
-        del self._shares[share.client]
+        self._idle[share.client] = None
+        if len(self._idle) > MOST_REMEMBERED:
+            forgotten = next(iter(self._idle))
+            del self._idle[forgotten], self._shares[forgotten]
 
 
 def _arrival(turn: Turn) -> float:

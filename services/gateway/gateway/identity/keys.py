@@ -154,7 +154,8 @@ class Keys:
 
     def _load(self) -> dict[bytes, Holder]:
         try:
-            with self._path.open(encoding="utf-8") as file:
+            # Some editors begin a file with a byte order mark.
+            with self._path.open(encoding="utf-8-sig") as file:
                 text = file.read(MAX_FILE_BYTES + 1)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

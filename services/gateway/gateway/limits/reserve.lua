@@ -26,7 +26,7 @@ for i = 1, #counts, 2 do
 end
 local streams_are_out = most_streams > 0 and streams >= most_streams
 
-local granted = not streams_are_out
+local granted, set_back, longest = not streams_are_out, false, 0
 local left, reset, wait = { 0, 0 }, { 0, 0 }, { 0, 0 }
 for i = 1, 2 do
   if limits[i] > 0 then
@@ -34,12 +34,17 @@ for i = 1, 2 do
     local used = 0
     for j, at in ipairs(state[2 * i - 1]) do
       if at > now - windows[i] + tolerance then
+        if at > now then
+          -- What a clock that was set back has left in the future would stay in the window for as long.
+          at, set_back = now, true
+        end
         times[#times + 1] = at
         amounts[#amounts + 1] = state[2 * i][j]
         used = used + state[2 * i][j]
       end
     end
     state[2 * i - 1], state[2 * i] = times, amounts
+    longest = math.max(longest, windows[i])
     left[i] = limits[i] - used
     reset[i] = #times > 0 and math.max(0, times[#times] + windows[i] - now) or 0
     local excess = used + wanted[i] - limits[i]
@@ -54,7 +59,6 @@ for i = 1, 2 do
 end
 
 if granted then
-  local longest = 0
   for i = 1, 2 do
     if limits[i] > 0 then
       local times, amounts = state[2 * i - 1], state[2 * i]
@@ -69,14 +73,13 @@ if granted then
       end
       left[i] = left[i] - wanted[i]
       reset[i] = windows[i]
-      longest = math.max(longest, windows[i])
     end
-  end
-  if longest > 0 then
-    redis.call('SET', KEYS[1], cmsgpack.pack(state), 'PX', math.ceil(longest * 1000) + 1000)
   end
   redis.call('HINCRBY', KEYS[2], gateway, 1)
   redis.call('EXPIRE', KEYS[2], 86400)
+end
+if longest > 0 and (granted or set_back) then
+  redis.call('SET', KEYS[1], cmsgpack.pack(state), 'PX', math.ceil(longest * 1000) + 1000)
 end
 
 local function text(number) return string.format('%.6f', number) end

@@ -19,22 +19,22 @@ local state = raw and cmsgpack.unpack(raw) or { {}, {}, {}, {} }
 local times, amounts = {}, {}
 for j, at in ipairs(state[3]) do
   if at > now - window + tolerance then
-    times[#times + 1] = at
+    times[#times + 1] = math.min(at, now)
     amounts[#amounts + 1] = state[4][j]
   end
 end
 state[3], state[4] = times, amounts
 
-local found
-for j = 1, #times do
-  if times[j] >= granted_at - tolerance then
-    found = math.floor(times[j] / slot) == math.floor(granted_at / slot) and j or nil
-    break
+if by < 0 then
+  for j = 1, #times do
+    if times[j] >= granted_at - tolerance then
+      if math.floor(times[j] / slot) == math.floor(granted_at / slot) then
+        amounts[j] = math.max(0, amounts[j] + by)
+      end
+      break
+    end
   end
-end
-if found then
-  amounts[found] = math.max(0, amounts[found] + by)
-elseif by > 0 then
+else
   local last = times[#times]
   if last and (now <= last or math.floor(last / slot) == math.floor(now / slot)) then
     times[#times] = math.max(last, now)

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -19,20 +20,32 @@ ANSWER_SECONDS = 0.05
 SIGN_SECONDS = 1.0
 LIFETIME_SECONDS = 10.0
 LAST_SETTLEMENTS_SECONDS = 1.0
+# At the start it is tried for so long: a connection takes longer than an answer, and the first work is much at once.
+FIRST_SIGN_SECONDS, FIRST_PAUSE_SECONDS = 1.0, 0.05
 _PREFIX = "gateway:limits"
 _GATEWAYS = f"{_PREFIX}:gateways"
 _log = logging.getLogger("gateway.limits")
 
 
 class SharedLedger:
-    """Grants and settles in Valkey, and keeps this gateway's own part of it in memory for when that is away."""
+    """Grants and settles in Valkey, and keeps this gateway's own part of it in memory for when that is away.
 
-    def __init__(self, url: str, local: MemoryLedger) -> None:
+    `gateways` is how many there are at least; `on_change` hears whether Valkey is away, as `degraded` tells.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        local: MemoryLedger,
+        gateways: int = 1,
+        on_change: Callable[[bool], None] = lambda _: None,
+    ) -> None:
         self._scripts = Scripts(url, {name: _script(name) for name in ("reserve", "settle", "sign")}, ANSWER_SECONDS)
         self._local = local
         # What this gateway's running requests are counted under.
         self._id = secrets.token_hex(8)
-        self._gateways = 1
+        self._gateways = self._least = gateways
+        self._on_change = on_change
         self._is_up = False
         self._has_told = False
         self._signing: asyncio.Task[None] | None = None
@@ -45,7 +58,14 @@ class SharedLedger:
 
     async def start(self) -> None:
         """Look for Valkey, and then go on giving signs of life."""
-        await self._give_sign()
+        # Several processes may have been one when this was made.
+        self._id = secrets.token_hex(8)
+        ends_at = time.monotonic() + FIRST_SIGN_SECONDS
+        while error := await self._give_sign():
+            if time.monotonic() > ends_at:
+                self._lose(error)
+                break
+            await asyncio.sleep(FIRST_PAUSE_SECONDS)
         self._signing = asyncio.create_task(self._give_signs())
 
     async def stop(self) -> None:
@@ -110,21 +130,23 @@ class SharedLedger:
     async def _give_signs(self) -> None:
         while True:
             await asyncio.sleep(SIGN_SECONDS)
-            await self._give_sign()
+            if error := await self._give_sign():
+                self._lose(error)
 
-    async def _give_sign(self) -> None:
+    async def _give_sign(self) -> ValkeyAwayError | None:
         try:
             if not self._is_up:
                 await self._scripts.load()
             alive = await self._scripts.run("sign", [_GATEWAYS], [self._id, LIFETIME_SECONDS])
         except ValkeyAwayError as error:
-            self._lose(error)
-            return
-        self._gateways = max(1, int(alive))
+            return error
+        self._gateways = max(self._least, int(alive))
         self._is_up = True
+        self._on_change(False)
         if self._has_told:
             self._has_told = False
             _log.info("state_shared_again", extra={"fields": {"gateways": self._gateways}})
+        return None
 
     def _lose(self, reason: Exception) -> None:
         """Go on without Valkey until it answers a sign of life; the log hears of it once."""
@@ -132,6 +154,7 @@ class SharedLedger:
             # What was asked last may have been done all the same; such places are given up with the old name.
             self._id = secrets.token_hex(8)
         self._is_up = False
+        self._on_change(True)
         if not self._has_told:
             self._has_told = True
             fields = {"reason": str(reason), "gateways": self._gateways}

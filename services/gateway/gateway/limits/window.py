@@ -45,14 +45,15 @@ class Log:
     def correct(self, granted_at: float, by: int, now: float, rate: Rate) -> None:
         """Change what was granted at a moment, once it is known what was used.
 
-        What was too much is given back as long as it is in the window; what was too little counts from now on if it
-        is not.
+        What was too much is given back as long as it is in the window. What was too little counts from now on: charged
+        to the moment of the grant, what a long answer made would be free again as soon as it is over.
         """
+        if by > 0:
+            self.add(now, min(by, LARGEST_AMOUNT), rate)
+            return
         at = bisect_left(self.times, granted_at)
         if at < len(self.times) and _in_one_slot(self.times[at], granted_at, rate):
-            self.amounts[at] = min(max(0, self.amounts[at] + by), LARGEST_AMOUNT)
-        elif by > 0:
-            self.add(now, min(by, LARGEST_AMOUNT), rate)
+            self.amounts[at] = max(0, self.amounts[at] + by)
 
     def wait(self, amount: int, now: float, rate: Rate) -> float:
         """Return the seconds until an amount of at most the limit is free; 0.0 if it is."""

@@ -20,8 +20,8 @@ GONE_FROM_LAUNCHER = "its launcher lists it no more"
 class Following:
     """Looks names up every 5 s and asks each launcher every `ask_seconds`.
 
-    `watch` is called with each engine that becomes known, `leave` with each that is gone and why, `forget` with each
-    that is gone and has answered its last request.
+    `watch` is called with each engine that becomes known, `leave` with each that is gone and why, `forget` when
+    some that were gone have answered their last request.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Following:
         *,
         watch: Callable[[Engine], None],
         leave: Callable[[Engine, str], None],
-        forget: Callable[[Engine], None],
+        forget: Callable[[], None],
     ) -> None:
         self._upstreams = upstreams
         self._client = client
@@ -58,8 +58,8 @@ class Following:
     async def look_up(self) -> None:
         """Look the names up once, and begin or end what follows from it."""
         self._apply(*await self._upstreams.look_up(LOOK_UP_SECONDS), GONE_FROM_NAMES)
-        for engine in self._upstreams.drop_finished():
-            self._forget(engine)
+        if self._upstreams.drop_finished():
+            self._forget()
         known = self._upstreams.launchers.all
         for launcher in self._asking.keys() - set(known):
             self._asking.pop(launcher).cancel()

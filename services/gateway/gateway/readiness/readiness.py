@@ -37,11 +37,12 @@ class Readiness:
         self._upstreams = upstreams
         self._starts = starts
         self._on_change = on_change
-        self._transitions = Transitions(metrics, on_change)
+        self._transitions = Transitions(on_change)
         self._client = client
         self._metrics = metrics
         self._times = times
         self._warmup = warmup
+        metrics.show_engines_from(lambda: upstreams.ready, lambda: upstreams.engines, STATES)
         self._watches: dict[Engine, asyncio.Task[None]] = {}
         self._following = Following(
             upstreams,
@@ -49,14 +50,13 @@ class Readiness:
             min(ASK_SECONDS, times.interval),
             watch=self._watch,
             leave=self._leave,
-            forget=self._forget,
+            forget=self._on_change,
         )
 
     def start(self) -> None:
         """Begin to watch every engine."""
         self._starts.load()
-        self._metrics.show_ready_from(lambda: self._upstreams.ready)
-        for engine in self._upstreams.engines:
+        for engine in self._upstreams.staying:
             self._watch(engine)
         self._following.start()
 
@@ -80,15 +80,15 @@ class Readiness:
             return ShuttingDown()
         return None if self._upstreams.ready else self._upstreams.not_ready()
 
-    def report(self) -> ReadinessReport:
-        """Return the state of every engine, and of every launcher that has none yet."""
-        return report_of(self._upstreams, self.error())
+    def report(self, notes: list[str]) -> ReadinessReport:
+        """Return the state of every engine, and of every launcher that has none yet, with what others have noted."""
+        return report_of(self._upstreams, self.error(), notes)
 
     def _watch(self, engine: Engine) -> None:
-        self._transitions.show(engine)
-        self._watches[engine] = asyncio.create_task(self._keep_watching(engine))
+        self._on_change()
+        self._watches[engine] = asyncio.create_task(self._keep_watching(engine, is_proved=engine.is_proved))
 
-    async def _keep_watching(self, engine: Engine) -> None:
+    async def _keep_watching(self, engine: Engine, *, is_proved: bool) -> None:
         while True:
             watch = EngineWatch(
                 engine,
@@ -98,7 +98,9 @@ class Readiness:
                 starts=self._starts,
                 times=self._times,
                 warmup=self._warmup,
+                is_proved=is_proved,
             )
+            is_proved = False
             try:
                 await watch.run()
             except Exception:  # noqa: BLE001  (logged, and tried again)
@@ -110,9 +112,6 @@ class Readiness:
         self._watches.pop(engine).cancel()
         engine.start = None
         self._transitions.enter(engine, State.DRAINING, f"its last answers; {reason}")
-
-    def _forget(self, engine: Engine) -> None:
-        self._metrics.forget_engine(engine.label, STATES)
 
     async def look_up(self) -> None:
         """Look the names up once, and begin or end the watching of what has changed."""

@@ -10,7 +10,7 @@ from gateway.upstreams import Engine, Launcher, Stage, Start, State, Upstreams
 _STARTS_IN = frozenset({State.UNREACHABLE, State.LOADING})
 
 
-def report_of(upstreams: Upstreams, error: GatewayError | None) -> ReadinessReport:
+def report_of(upstreams: Upstreams, error: GatewayError | None, notes: list[str]) -> ReadinessReport:
     """Return the report; `error` is why no requests are taken, None if they are."""
     launchers = [launcher for launcher in upstreams.launchers.all if not launcher.engines]
     return ReadinessReport(
@@ -23,6 +23,7 @@ def report_of(upstreams: Upstreams, error: GatewayError | None) -> ReadinessRepo
             *(_of_launcher(launcher) for launcher in launchers),
             *(_of_name(name) for name in upstreams.launchers.names_without_address),
         ],
+        notes=notes,
     )
 
 

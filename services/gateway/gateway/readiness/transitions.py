@@ -4,22 +4,26 @@ import logging
 import time
 from collections.abc import Callable
 
-from gateway.metrics import Metrics
-from gateway.upstreams import STATES, Engine, Load, State
+from gateway.upstreams import Engine, Load, State
 
 _log = logging.getLogger("gateway.readiness")
 
 
 class Transitions:
-    """The one place that changes an engine's state; `on_change` is called after each change, and each look."""
+    """The one place that changes an engine's state; `on_change` is called after each change, and around each look."""
 
-    def __init__(self, metrics: Metrics, on_change: Callable[[], None]) -> None:
-        self._metrics = metrics
+    def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
 
-    def show(self, engine: Engine) -> None:
-        """Publish the state of an engine that has just become known."""
-        self._metrics.show_engine(engine.label, engine.state, STATES)
+    def begin_look(self, engine: Engine) -> None:
+        """Note that a look begins."""
+        engine.begin_look()
+        self._on_change()
+
+    def end_look(self, engine: Engine) -> None:
+        """Note that a look is over."""
+        engine.end_look()
+        self._on_change()
 
     def clear(self, engine: Engine) -> None:
         """Take the suspicion off an engine that has just answered."""
@@ -40,7 +44,6 @@ class Transitions:
             was = engine.state
             engine.state = state
             engine.since = time.time()
-            self.show(engine)
             fields = {"engine": engine.label, "state": state.value, "was": was.value, "waits_for": waits_for}
             _log.info("engine state", extra={"fields": fields})
         elif not was_suspect:

@@ -56,7 +56,10 @@ class _NotProved(Exception):  # noqa: N818  (a finding, not an error of ours)
 
 
 class EngineWatch:
-    """The task of one engine, which alone changes its state as long as the engine is known."""
+    """The task of one engine, which alone changes its state as long as the engine is known.
+
+    It has to prove itself first, unless it `is_proved` by somebody who watched it before.
+    """
 
     def __init__(
         self,
@@ -68,16 +71,17 @@ class EngineWatch:
         starts: StartTimes,
         times: WatchTimes,
         warmup: bool,
+        is_proved: bool,
     ) -> None:
         self._engine = engine
         self._client = client
-        self._metrics = metrics
         self._transitions = transitions
         self._starts = starts
         self._times = times
         self._warmup = warmup
+        self._is_proved = is_proved
         self._progress: tuple[float, int] = (-1.0, 0)
-        self._last_movement_at = 0.0
+        self._last_movement_at = time.monotonic()
         self._process = ProcessStart(engine)
         self._aborts = Aborts(engine, metrics)
         self._probe: asyncio.Task[bool] | None = None
@@ -87,20 +91,22 @@ class EngineWatch:
         try:
             while True:
                 try:
-                    self._engine.begin_look()
-                    await self._prove()
+                    self._transitions.begin_look(self._engine)
+                    await (self._look() if self._is_proved else self._prove())
+                    self._is_proved = True
                     while True:
-                        self._engine.end_look()
+                        self._transitions.end_look(self._engine)
                         await self._pause()
-                        self._engine.begin_look()
+                        self._transitions.begin_look(self._engine)
                         await self._look()
                 except _NotProved as fall:
+                    self._is_proved = False
                     if fall.state is not State.WARMING:
                         self._note_away(fall.state)
                     self._enter(fall.state, fall.reason)
                     self._drop_probe()
                     self._aborts.give_up(older_than_seconds=0)
-                    self._engine.end_look()
+                    self._transitions.end_look(self._engine)
                     await self._pause()
         finally:
             self._drop_probe()
@@ -121,7 +127,6 @@ class EngineWatch:
                 raise _NotProved(State.WARMING, f"a warm-up generation within {self._times.trial:g} s") from None
             except GatewayError as error:
                 raise _fallen(error, State.WARMING) from None
-            self._metrics.show_warmup(engine.label, engine.warmup_ttft_seconds)
         self._last_movement_at = time.monotonic()
         start, engine.start = engine.start, None
         self._enter(State.READY, None)

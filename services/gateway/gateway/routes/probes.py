@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from gateway.agreement import Agreement
 from gateway.readiness import Readiness
 
 
@@ -19,12 +20,12 @@ def livez_route() -> Callable[[], Awaitable[Response]]:
     return livez
 
 
-def readyz_route(readiness: Readiness) -> Callable[..., Awaitable[Response]]:
+def readyz_route(readiness: Readiness, agreement: Agreement) -> Callable[..., Awaitable[Response]]:
     """Return the route that says whether an engine has proved itself, and with `?verbose` what each is at."""
 
     async def readyz(verbose: str | None = None) -> Response:
         error = readiness.error()
-        content = {} if verbose is None else readiness.report().model_dump()
+        content = {} if verbose is None else readiness.report(agreement.notes).model_dump()
         if error is None:
             return JSONResponse({"status": "ready"} | content)
         return JSONResponse(error.body | content, error.status, headers=error.headers)

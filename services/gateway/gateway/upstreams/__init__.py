@@ -4,7 +4,7 @@ Nothing outside this package knows the HTTP client.
 """
 
 from gateway.upstreams.client import Answer, EngineClient
-from gateway.upstreams.engine import STATES, Engine, Load, Start, State
+from gateway.upstreams.engine import STATES, Engine, Load, OwnWork, Start, State
 from gateway.upstreams.launchers import Launcher
 from gateway.upstreams.pool import Upstreams
 from gateway.upstreams.status import STATUS_BYTES, BadStatus, Stage, read_status
@@ -18,6 +18,7 @@ __all__ = [
     "EngineClient",
     "Launcher",
     "Load",
+    "OwnWork",
     "Stage",
     "Start",
     "State",

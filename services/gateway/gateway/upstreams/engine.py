@@ -3,9 +3,9 @@
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.upstreams.status import EngineStatus
 
@@ -24,6 +24,7 @@ class State(StrEnum):
 
 STATES: tuple[str, ...] = tuple(State)
 _TAKES_REQUESTS = frozenset({State.READY, State.BUSY})
+_PROVED = _TAKES_REQUESTS | {State.STALLED}
 
 
 @dataclass(slots=True)
@@ -50,11 +51,47 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one look found: requests in the engine's own queue and running, and how many were ours in all."""
+    """What one look found: requests in the engine's own queue and running, and how many were ours in all.
+
+    `at` tells it from other looks that found the same.
+    """
 
     waiting: float
     running: float
     ours: int
+    at: float = field(default_factory=time.monotonic)
+
+
+class Work(Protocol):
+    """How many of the gateway's requests an engine has."""
+
+    def begin(self, number: int = 1) -> None:
+        """Count so many more, of this process."""
+
+    def end(self, number: int = 1) -> None:
+        """Count so many less, of this process."""
+
+    def total(self) -> int:
+        """Return how many there are, those of all processes together."""
+
+
+class OwnWork:
+    """The requests of the only process."""
+
+    def __init__(self, number: int = 0) -> None:
+        self._number = number
+
+    def begin(self, number: int = 1) -> None:
+        """Count so many more."""
+        self._number += number
+
+    def end(self, number: int = 1) -> None:
+        """Count so many less."""
+        self._number -= number
+
+    def total(self) -> int:
+        """Return how many there are."""
+        return self._number
 
 
 class Engine:
@@ -70,7 +107,9 @@ class Engine:
         self.since = time.time()
         self.waits_for: str | None = "the first look at it"
         self.models: list[dict[str, Any]] = []
-        self.outstanding = 0
+        self.work: Work = OwnWork()
+        # Among the engines that several processes know; None as long as only one does.
+        self.number: int | None = None
         # By the last look that found the engine's own figures.
         self.load: Load | None = None
         self.chunks_received = 0
@@ -85,6 +124,16 @@ class Engine:
         self.attention = asyncio.Event()
         self._looks_begun = self._looks_ended = 0
         self._look_ended = asyncio.Event()
+
+    @property
+    def outstanding(self) -> int:
+        """How many of the gateway's requests it has."""
+        return self.work.total()
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether it has proved itself since it was last away."""
+        return self.state in _PROVED
 
     @property
     def takes_requests(self) -> bool:
@@ -133,6 +182,18 @@ class Engine:
                 while self._looks_ended < wanted:
                     await self._look_ended.wait()
 
+    @property
+    def looks(self) -> tuple[int, int]:
+        """How many looks have begun and ended."""
+        return self._looks_begun, self._looks_ended
+
+    def follow_looks(self, begun: int, ended: int) -> None:
+        """Take over how far another process, which looks at it, has come."""
+        self._looks_begun = begun
+        if ended != self._looks_ended:
+            self._looks_ended = ended
+            self._tell_ended()
+
     def begin_look(self) -> None:
         """Note that a look begins: what happened before is seen by it."""
         self._looks_begun += 1
@@ -140,5 +201,8 @@ class Engine:
     def end_look(self) -> None:
         """Tell those who wait for it that the state says what the look has found."""
         self._looks_ended = self._looks_begun
+        self._tell_ended()
+
+    def _tell_ended(self) -> None:
         self._look_ended.set()
         self._look_ended = asyncio.Event()

@@ -16,6 +16,9 @@ DEFAULT_ENGINE_PORT = 8000
 # Longer is not honoured: the OpenAI SDKs ignore a Retry-After above a minute.
 MOST_RETRY_AFTER_SECONDS = 60
 
+# Fixed engines, names, launchers, engines of names by their address, engines that are leaving.
+Knowledge = tuple[list[Engine], list[str], Launchers, dict[str, Engine], list[Engine]]
+
 
 class Upstreams:
     """The configured engines, and those that name services and launchers add and take away."""
@@ -37,7 +40,21 @@ class Upstreams:
     @property
     def engines(self) -> list[Engine]:
         """Every engine known now."""
-        return [*self._fixed, *self._found.values(), *self.launchers.engines, *self._leaving]
+        return [*self.staying, *self._leaving]
+
+    @property
+    def staying(self) -> list[Engine]:
+        """The engines that are not only known until their last answer."""
+        return [*self._fixed, *self._found.values(), *self.launchers.engines]
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """All that is known of engines and launchers, for another process's `take_over`."""
+        return self._fixed, self._names, self.launchers, self._found, self._leaving
+
+    def take_over(self, knowledge: Knowledge) -> None:
+        """Know what another process does."""
+        self._fixed, self._names, self.launchers, self._found, self._leaving = knowledge
 
     def pick(self, has_room: Callable[[Engine], bool]) -> Engine | None:
         """Return the ready engine that has room and the least outstanding work, None if there is none.

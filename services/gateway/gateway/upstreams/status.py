@@ -9,6 +9,8 @@ from gateway.schemas import STAGES, StageName
 VERSION = 1
 STATUS_BYTES = 65_536
 MOST_ENGINES = 64
+# A thousand times what the largest card is planned for.
+MOST_SEQUENCES = 1_000_000
 _SHOWN_CHARACTERS = 200
 _SERVING = STAGES.index("serving")
 _OK = 200
@@ -63,10 +65,14 @@ class Stage(BaseModel):
 
 
 class EngineStatus(Stage):
-    """One engine: the port that it listens on, and when its process began, in Unix time, if it has."""
+    """One engine: the port that it listens on, and when its process began, in Unix time, if it has.
+
+    `sequences` is how many it was told to run at most; its cache may hold fewer.
+    """
 
     port: Annotated[int, Field(ge=1, le=65_535)]
     started_at: UnixSeconds | None = None
+    sequences: Annotated[int, Field(ge=1, le=MOST_SEQUENCES)] | None = None
 
 
 def _one_a_port(engines: list[EngineStatus]) -> list[EngineStatus]:

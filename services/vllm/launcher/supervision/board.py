@@ -16,10 +16,11 @@ log = logging.getLogger(__name__)
 class Progress:
     """The stages that one engine, or the launcher before there are engines, goes through; safe between threads."""
 
-    def __init__(self, name: str, stage: Stage, port: int | None = None) -> None:
+    def __init__(self, name: str, stage: Stage, port: int | None = None, sequences: int | None = None) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._port = port
+        self._sequences = sequences
         self._stage = stage
         self._since = time.time()
         self._clock = time.monotonic()
@@ -80,7 +81,7 @@ class Progress:
     def report(self) -> dict[str, Any]:
         """The present state, as /status tells it."""
         with self._lock:
-            own = {"port": self._port} if self._port is not None else {}
+            own = {"port": self._port, "sequences": self._sequences} if self._port is not None else {}
             started = {"started_at": self._started_at} if self._port is not None else {}
             shown = {"stage": str(self._stage), "since": self._since}
             return {**own, **shown, **started, "progress": self._share, "detail": self._detail}
@@ -104,9 +105,9 @@ class Board:
         """The engines', in their order."""
         return self._engines
 
-    def expect(self, engines: Sequence[tuple[str, int]]) -> tuple[Progress, ...]:
-        """From here on there are these engines, by name and port, all waiting."""
-        self._engines = tuple(Progress(name, Stage.WAITING, port) for name, port in engines)
+    def expect(self, engines: Sequence[tuple[str, int, int | None]]) -> tuple[Progress, ...]:
+        """From here on there are these engines, all waiting: name, port, and how many sequences each runs at most."""
+        self._engines = tuple(Progress(name, Stage.WAITING, port, sequences) for name, port, sequences in engines)
         return self._engines
 
     def report(self) -> dict[str, Any]:

@@ -24,12 +24,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Unit:
-    """One engine to run: its name in the log, its command, and where it will listen."""
+    """One engine to run: its name in the log, its command, where it will listen, and how many sequences it runs.
+
+    Of the last, None is vLLM's own default.
+    """
 
     name: str
     command: Command
     host: str
     port: int
+    sequences: int | None = None
 
 
 class Engine:

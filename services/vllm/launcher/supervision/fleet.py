@@ -67,7 +67,7 @@ class Fleet:
     ) -> None:
         self._units, self._inbox, self._limits, self._watches = units, inbox, limits, watches
         self._before_stop = before_stop
-        self._progress = board.expect([(unit.name, unit.port) for unit in units])
+        self._progress = board.expect([(unit.name, unit.port, unit.sequences) for unit in units])
         self._engines: list[Engine] = []
         self._alarms: queue.SimpleQueue[Cause] = queue.SimpleQueue()
         self._began = time.monotonic()
