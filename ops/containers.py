@@ -29,6 +29,8 @@ class Containers:
         self.name = "docker compose" if gpu else "docker compose, CPU"
         self._settings = settings
         files = ["docker-compose.yml"] if gpu else ["docker-compose.yml", "docker-compose.cpu.yml"]
+        if settings.tls:
+            files.append("docker-compose.tls.yml")
         if settings.monitoring:
             files.append("docker-compose.monitoring.yml")
         profile = ["--profile", "gpu"] if settings.monitoring and gpu else []
@@ -40,7 +42,8 @@ class Containers:
     def prepare(self) -> None:
         """Build the images, once the port is known to be free; a second time the build cache answers in seconds."""
         if not self.is_up():
-            require_free_ports({"NGINX_HTTP_PORT": self._settings.http_port})
+            tls = {"NGINX_HTTPS_PORT": self._settings.port("NGINX_HTTPS_PORT", 8443)} if self._settings.tls else {}
+            require_free_ports({"NGINX_HTTP_PORT": self._settings.http_port} | tls)
         if self._run("build") != 0:
             raise StackError("An image could not be built; the reason stands above.")
 

@@ -3,16 +3,20 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ops.errors import StackError
 
+CERTIFICATE_SCRIPT = "certificate.sh"
+SCRIPT_TIMEOUT_SECONDS = 30
 DEFAULTS = {
     "NGINX_MAX_BODY_BYTES": "2097152",  # the gateway's own default
     "NGINX_RATE_LIMIT_REQUESTS": "100/second",
     "NGINX_STATUS_PAGE": "off",
     "NGINX_MAX_CONNECTIONS_PER_CLIENT": "512",
+    "NGINX_TLS": "off",
     "NGINX_UPSTREAM_RESOLVE": "",  # the addresses are fixed; nginx before 1.27.3 does not know the word
     "NGINX_LOCAL_RESOLVERS": "127.0.0.1",  # never asked, for the same reason
 }
@@ -21,30 +25,40 @@ DEFAULTS = {
 def render_nginx(source: Path, target: Path, variables: Mapping[str, str]) -> None:
     """Write the prefix folder `target` from `source` (the repository's nginx/).
 
-    Raises `StackError` naming the variable if the edge's own check refuses a value.
+    Raises `StackError` naming the variable if the edge's own check refuses a value, or the certificate.
     """
     values = _checked(source, {**DEFAULTS, **variables})
     for folder in ("snippets", "errors"):
         shutil.copytree(source / folder, target / folder, dirs_exist_ok=True)
-    shutil.copy(source / "nginx.conf", target / "nginx.conf")
+    for file in ("nginx.conf", CERTIFICATE_SCRIPT):
+        shutil.copy(source / file, target / file)
     for folder in ("conf.d", "run"):
         (target / folder).mkdir(parents=True, exist_ok=True)
     for template in (source / "templates").glob("*.template"):
         text = re.sub(r"\$\{(NGINX_\w+)\}", lambda found: values[found[1]], template.read_text(encoding="utf-8"))
         (target / "conf.d" / template.stem).write_text(text, encoding="utf-8")
+    if values["NGINX_TLS"] != "off":
+        _run(["/bin/sh", str(target / CERTIFICATE_SCRIPT), "take"], values)
 
 
 def _checked(source: Path, values: Mapping[str, str]) -> dict[str, str]:
     """Return the values as the image's own check leaves them, with those that it derives."""
     script = source / "docker-entrypoint.d" / "05-settings.envsh"
+    output = _run(["/bin/sh", "-c", '. "$0" && env', str(script)], values)
+    return dict(line.split("=", 1) for line in output.splitlines() if line.startswith("NGINX_"))
+
+
+def _run(command: Sequence[str], values: Mapping[str, str]) -> str:
+    """Run one of the edge's own scripts; its refusal is a line on stderr, and so are its warnings."""
     done = subprocess.run(
-        ["/bin/sh", "-c", '. "$0" && env', script],
+        command,
         env={"PATH": "/usr/bin:/bin", **values},
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=SCRIPT_TIMEOUT_SECONDS,
         check=False,
     )
     if done.returncode != 0:
         raise StackError(done.stderr.strip(), done.returncode)
-    return dict(line.split("=", 1) for line in done.stdout.splitlines() if line.startswith("NGINX_"))
+    sys.stderr.write(done.stderr)
+    return done.stdout

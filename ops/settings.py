@@ -61,6 +61,19 @@ class Settings:
         """The key that this command's own questions carry; empty for none."""
         return self.environment.get("STACK_API_KEY", "")
 
+    @property
+    def tls(self) -> bool:
+        """Whether the front door speaks HTTPS; a word that nginx does not know is refused by nginx's own check."""
+        return self.environment.get("NGINX_TLS", "off") != "off"
+
+    @property
+    def url(self) -> str:
+        """The stack's address on this host, without a slash at its end."""
+        path = self.environment.get("NGINX_BASE_PATH", "")
+        if self.tls:
+            return f"https://127.0.0.1:{self.port('NGINX_HTTPS_PORT', 8443)}{path}"
+        return f"http://127.0.0.1:{self.http_port}{path}"
+
     def port(self, name: str, default: int) -> int:
         """Return the TCP port in variable `name`; raises `StackError` for anything that is not one."""
         value = self.environment.get(name, "") or str(default)

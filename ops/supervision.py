@@ -15,11 +15,14 @@ from ops.settings import Settings
 
 PORTS = {
     "NGINX_HTTP_PORT": 8080,
+    "NGINX_HTTPS_PORT": 8443,
     "ENGINE_PORT": 8000,
     "ENGINE_STATUS_PORT": 8090,
     "GATEWAY_PORT": 8001,
     "CHAT_UI_PORT": 8002,
 }
+CERTIFICATE_FILES = {"NGINX_TLS_CERTIFICATE": "tls/fullchain.pem", "NGINX_TLS_KEY": "tls/privkey.pem"}
+WATCH_CERTIFICATE_SECONDS = 10
 NO_STATUS = ("ENGINE_STATUS_PORT", "0")  # the launcher's own word for saying nothing
 
 # All programs start in the run directory; these paths start at the project's folder, as in the containers.
@@ -36,7 +39,9 @@ class Layout:
     @classmethod
     def of(cls, settings: Settings) -> "Layout":
         """Take the ports from the settings; raises `StackError` for one that is no port."""
-        names = [name for name in PORTS if (name, settings.environment.get(name)) != NO_STATUS]
+        unused = {NO_STATUS[0]} if settings.environment.get(NO_STATUS[0]) == NO_STATUS[1] else set()
+        unused |= set() if settings.tls else {"NGINX_HTTPS_PORT"}
+        names = [name for name in PORTS if name not in unused]
         return cls(settings, {name: settings.port(name, PORTS[name]) for name in names})
 
     @property
@@ -64,7 +69,7 @@ class Layout:
         """The gateway's variables."""
         own = {
             "GATEWAY_UPSTREAMS": self._upstream,
-            "GATEWAY_EDGE_URL": f"http://127.0.0.1:{self.ports['NGINX_HTTP_PORT']}",
+            "GATEWAY_EDGE_URL": self.settings.url,
             "GATEWAY_STATE_DIR": str(self.run_dir / "gateway"),
             "GATEWAY_CHAT_UI_KEY_FILE": str(self.run_dir / "chat-ui-key"),
         }
@@ -81,16 +86,20 @@ class Layout:
             "CHAT_UI_GATEWAY_KEY_FILE": str(self.run_dir / self.gateway()["GATEWAY_CHAT_UI_KEY_FILE"]),
         }
         own = {"CHAT_UI_DATA_DIR": str(self.run_dir / "chat-ui")}
+        below = {"CHAT_UI_BASE_PATH": self.settings.environment.get("NGINX_BASE_PATH", "")}
         given = self.settings.of_service("CHAT_UI_")
         for name in FILES_OF_CHAT_UI & given.keys():
             given[name] = str(self.settings.root / given[name])
-        return gateway | own | given | self._listen("CHAT_UI")
+        return gateway | own | given | below | self._listen("CHAT_UI")
 
     def nginx(self) -> dict[str, str]:
         """The edge's variables."""
         limit = self.settings.environment.get("GATEWAY_MAX_BODY_BYTES")
+        files = {name: self.settings.environment.get(name, file) for name, file in CERTIFICATE_FILES.items()}
         return (
             self.settings.of_service("NGINX_")
+            | {name: str(self.settings.root / file) for name, file in files.items()}
+            | ({"NGINX_HTTPS_PORT": str(self.ports["NGINX_HTTPS_PORT"])} if self.settings.tls else {})
             | ({"NGINX_MAX_BODY_BYTES": limit} if limit else {})
             | {
                 "NGINX_HTTP_PORT": str(self.ports["NGINX_HTTP_PORT"]),
@@ -125,12 +134,31 @@ def write_configuration(layout: Layout, model: str) -> None:
         nginx=nginx,
         # Started by root, nginx would make its workers "nobody", who may not read a folder of root's.
         nginx_user="user root;" if os.geteuid() == 0 else "",
+        certificate_program=_certificate_program(layout) if layout.settings.tls else "",
         engine_environment=pairs(layout.engine(model) | _code(services / "vllm")),
         gateway_environment=pairs(layout.gateway() | _code(services / "gateway")),
         chat_ui_environment=pairs(layout.chat_ui() | _code(services / "chat-ui")),
     )
     layout.configuration.touch(mode=0o600)
     layout.configuration.write_text(text, encoding="utf-8")
+
+
+def _certificate_program(layout: Layout) -> str:
+    """Return the program that looks for renewed certificates; where there is no TLS, there is none."""
+    script = layout.run_dir / "nginx" / "certificate.sh"
+    names = ("NGINX_TLS", *CERTIFICATE_FILES, "NGINX_SERVER_NAMES")
+    variables = {name: value for name, value in layout.nginx().items() if name in names}
+    return "\n".join(
+        (
+            "[program:certificate]",
+            "priority=50",
+            f"command=/bin/sh {script} watch {WATCH_CERTIFICATE_SECONDS}",
+            f"environment={pairs(variables)}",
+            "stopasgroup=true",
+            f"stdout_logfile={layout.run_dir}/logs/certificate.log",
+            "redirect_stderr=true",
+        )
+    )
 
 
 def _code(folder: Path) -> dict[str, str]:

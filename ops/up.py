@@ -92,7 +92,7 @@ def _print_success(settings: Settings, console: Console, answer: Answer, seconds
 
 def address(settings: Settings) -> str:
     """Return the stack's address on this host."""
-    return f"http://127.0.0.1:{settings.http_port}"
+    return settings.url
 
 
 def take_down(settings: Settings, console: Console) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import ssl
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,12 +10,13 @@ from typing import Any, Self
 
 import httpx
 
+from ops.proof import unchecked_tls
+
 QUESTIONS = ("你好", "介绍一下你自己", "怎么启动这个项目", "What can you do?")
 TOKENS = 64
 ANSWER_SECONDS = 300
 CONNECTIONS = 128
 # The stack's own address is plain HTTP; loading the machine's certificates takes longer than a first token.
-_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _WAIT = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:([\d.]+)s)?$")
 
 
@@ -44,7 +44,12 @@ class Asker:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
         self.client = httpx.AsyncClient(
-            base_url=url, headers=headers, limits=limits, timeout=ANSWER_SECONDS, trust_env=False, verify=_NO_TLS
+            base_url=url,
+            headers=headers,
+            limits=limits,
+            timeout=ANSWER_SECONDS,
+            trust_env=False,
+            verify=unchecked_tls(),
         )
         self.model = model
         self._granted: int | None = None

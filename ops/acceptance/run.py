@@ -17,6 +17,7 @@ from ops.acceptance.asking import Asker
 from ops.acceptance.check import ON_CARD, ON_CPU, Bounds, Check, Verdict
 from ops.acceptance.speed import Measured
 from ops.errors import StackError
+from ops.proof import open_client
 from ops.settings import Settings
 from ops.up import address, running_ways
 from ops.way import StackWay
@@ -135,10 +136,10 @@ def _streams(settings: Settings) -> int | None:
 
 def model_of(settings: Settings) -> str:
     """Return the model that the stack serves; raises `StackError` if it does not say, or wants a key."""
-    headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
     url = f"{address(settings)}/v1/models"
     try:
-        answer = httpx.get(url, headers=headers, trust_env=False, timeout=10)
+        with open_client(10, settings.api_key) as client:
+            answer = client.get(url)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             raise StackError("API keys are on: put one into STACK_API_KEY (make key NAME=accept shows it).")
         return str(answer.raise_for_status().json()["data"][0]["id"])

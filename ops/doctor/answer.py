@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import httpx
 
+from ops.proof import open_client
+
 QUESTION = "你好"
 TOKENS = 64
 ANSWER_SECONDS = 120
@@ -18,8 +20,7 @@ _SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<unk>|<pad>|<mask:\d+>")
 
 def ask(url: str, key: str) -> tuple[bool, list[str]]:
     """Return whether the stack answers, and what there is to say of it; without a needed key readiness decides."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with httpx.Client(trust_env=False, timeout=ANSWER_SECONDS, headers=headers) as client:
+    with open_client(ANSWER_SECONDS, key) as client:
         try:
             ready = client.get(f"{url}/readyz", timeout=5)
             if ready.status_code != httpx.codes.OK:

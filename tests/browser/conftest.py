@@ -33,7 +33,12 @@ WIDTHS = {"desk": 1280, "phone": 390}
 TIMEOUT_MS = 60_000  # a page takes seconds to open on a machine that does other things
 
 # Chromium's offline mode leaves open websockets open: a test closes them itself.
-REMEMBER_SOCKETS = """
+# What the page's own policy forbids it is told to the page alone.
+REMEMBER = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
 window.openSockets = [];
 window.WebSocket = class extends WebSocket {
   constructor(...args) { super(...args); window.openSockets.push(this); }
@@ -49,6 +54,7 @@ class ChatPage:
     url: str
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def ask(self, question: str) -> None:
         """Type a question as a person does and send it."""
@@ -73,6 +79,12 @@ class ChatPage:
     def wait_until_idle(self) -> None:
         """Wait until no answer is under way."""
         self.page.locator("#stop-button").wait_for(state="detached", timeout=TIMEOUT_MS)
+
+    @property
+    def violations(self) -> list[str]:
+        """What the page tried and its content security policy forbade."""
+        found: list[str] = self.page.evaluate("window.violations")
+        return found
 
     def screenshot(self, name: str) -> Path:
         """Keep a picture of the page for a person to look at."""
@@ -110,12 +122,17 @@ def open_chat(browser: Browser) -> Iterator[OpenChat]:
             locale=language,
             viewport={"width": width, "height": 844},
             color_scheme="dark" if dark else "light",
+            ignore_https_errors=True,  # certificates of the tests' own
         )
         context.set_default_timeout(TIMEOUT_MS)
-        context.add_init_script(REMEMBER_SOCKETS)
+        context.add_init_script(REMEMBER)
         contexts.append(context)
         chat = ChatPage(context.new_page(), url)
         chat.page.on("request", lambda request: chat.requests.append(request.url))
+        chat.page.on(
+            "response",
+            lambda response: chat.failures.append(f"{response.status} {response.url}") if not response.ok else None,
+        )
         chat.page.on("pageerror", lambda error: chat.complaints.append(str(error)))
         chat.page.on(
             "console", lambda message: chat.complaints.append(message.text) if message.type == "error" else None

@@ -14,8 +14,9 @@ ANSWER_TIMEOUT_SECONDS = 20.0
 class Person:
     """Opens the page's socket from `address`; what the page would show is in `shown`, by the id of each message."""
 
-    def __init__(self, url: str, address: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, url: str, address: str, headers: dict[str, str] | None = None, *, base_path: str = "") -> None:
         self._url = url
+        self._base_path = base_path
         self._address = address
         self._headers = headers or {}
         self._session_id = str(uuid.uuid4())
@@ -36,7 +37,7 @@ class Person:
             headers=self._headers,
             auth={"sessionId": self._session_id, "clientType": "webapp", "userEnv": "{}"},
             transports=["websocket"],
-            socketio_path="/ws/socket.io",
+            socketio_path=f"{self._base_path}/ws/socket.io",
         )
         await self._socket.emit("connection_successful")
         await self._done()

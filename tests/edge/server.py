@@ -1,11 +1,13 @@
 """The system's nginx with the project's own configuration, rendered by the operator's command."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from pathlib import Path
@@ -19,6 +21,7 @@ START_TIMEOUT_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 5.0
 LOG_TIMEOUT_SECONDS = 2.0
 
+WORKERS = 2
 MAX_BODY_BYTES = 2_000_000
 CONTAINER = {
     "NGINX_HTTP_PORT": "8080",
@@ -46,8 +49,9 @@ class Edge:
     def __init__(self, prefix: Path, gateway_port: int = 0, **settings: str) -> None:
         """Take free ports; `gateway_port` names one on which the gateway listens already."""
         self.prefix = prefix
-        ports = free_ports(["edge", "gateway", "chat-ui"])
-        self.port, self.chat_port = ports["edge"], ports["chat-ui"]
+        ports = free_ports(["edge", "tls", "gateway", "chat-ui"])
+        self.port, self.tls_port, self.chat_port = ports["edge"], ports["tls"], ports["chat-ui"]
+        self.settings = settings
         self.gateway_port = gateway_port or ports["gateway"]
         self._process: subprocess.Popen[bytes] | None = None
         render_nginx(
@@ -55,6 +59,7 @@ class Edge:
             prefix,
             {
                 "NGINX_HTTP_PORT": str(self.port),
+                "NGINX_HTTPS_PORT": str(self.tls_port),
                 "NGINX_MAX_BODY_BYTES": str(MAX_BODY_BYTES),
                 "NGINX_GATEWAY_ADDRESS": f"127.0.0.1:{self.gateway_port}",
                 "NGINX_CHAT_UI_ADDRESS": f"127.0.0.1:{self.chat_port}",
@@ -65,7 +70,13 @@ class Edge:
     @property
     def url(self) -> str:
         """Its address for clients."""
+        if self.settings.get("NGINX_TLS", "off") != "off":
+            return f"https://127.0.0.1:{self.tls_port}"
         return f"http://127.0.0.1:{self.port}"
+
+    def trust(self) -> ssl.SSLContext:
+        """Return a context that takes this nginx's certificate and no other."""
+        return ssl.create_default_context(cafile=str(self.prefix / "run/tls.pem"))
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line that serves this folder."""
@@ -92,6 +103,28 @@ class Edge:
                     return
             time.sleep(0.01)
         raise AssertionError(f"nginx did not start: {(self.prefix / 'error.log').read_text()}")
+
+    def reload(self) -> None:
+        """Let new workers take over, as `nginx -s reload` does; returns once they serve."""
+        assert self._process is not None
+        before = self.workers()
+        self._process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while len(self.workers() - before) < WORKERS:
+            assert time.monotonic() < deadline, f"no reload: {(self.prefix / 'error.log').read_text()}"
+            time.sleep(0.01)
+
+    def workers(self) -> set[int]:
+        """Return the processes that serve; others of nginx's look after its cache."""
+        assert self._process is not None
+        pid = self._process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        titles = {}
+        for child in children:
+            # It may have ended by now.
+            with contextlib.suppress(FileNotFoundError):
+                titles[int(child)] = Path(f"/proc/{child}/cmdline").read_bytes()
+        return {child for child, title in titles.items() if title.startswith(b"nginx: worker process")}
 
     def stop(self) -> int:
         """End nginx at once and return its exit code."""

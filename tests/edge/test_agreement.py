@@ -50,7 +50,12 @@ def fields(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
 async def gateway_behind(edge: Edge, **settings: str) -> AsyncIterator[RunningGateway]:
     async with (
         FakeEngine() as engine,
-        running_gateway(engine, port=edge.gateway_port, GATEWAY_EDGE_URL=edge.url, **settings) as gateway,
+        running_gateway(
+            engine,
+            port=edge.gateway_port,
+            GATEWAY_EDGE_URL=edge.url + edge.settings.get("NGINX_BASE_PATH", ""),
+            **settings,
+        ) as gateway,
     ):
         yield gateway
 
@@ -69,6 +74,27 @@ async def test_right_settings_agree_and_are_not_asked_again(
         assert task
         await task
     assert len([entry for entry in edge.log() if entry["client"] == ASKED_FROM]) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"NGINX_TLS": "self-signed"},
+        {"NGINX_TLS": "self-signed", "NGINX_BASE_PATH": "/ernie", "NGINX_SERVER_NAMES": "chat.example.org"},
+        # The gateway's own address is a trusted proxy's as well.
+        {"NGINX_TRUSTED_PROXIES": "127.0.0.0/8"},
+    ],
+    ids=["TLS", "TLS, path and names", "a proxy in front"],
+)
+async def test_they_agree_whatever_the_front_is_like(
+    tmp_path: Path, findings: Findings, settings: dict[str, str]
+) -> None:
+    edge = Edge(tmp_path / "other", **settings)
+    edge.start()
+    async with gateway_behind(edge):
+        await eventually(findings)
+        assert findings() == [("INFO", "edge_agrees")]
+    assert edge.stop() == 0
 
 
 async def test_nginx_missing_among_the_trusted_is_told_loudly_and_stops_nothing(

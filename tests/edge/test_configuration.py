@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ops.edge import render_nginx
+from ops.errors import StackError
+from tests.edge.certificates import Pair, make_pair, openssl
 from tests.edge.server import CONTAINER, SOURCE, Edge
 
 pytestmark = pytest.mark.edge
@@ -25,9 +28,36 @@ def test_nginx_accepts_the_native_rendering(tmp_path: Path) -> None:
     assert (result.returncode, "[" in result.stderr.replace("[notice]", "")) == (0, False), result.stderr
 
 
-@pytest.mark.parametrize("resolve", ["", "resolve"], ids=["native", "container"])
-def test_the_linter_finds_nothing(tmp_path: Path, resolve: str) -> None:
-    render_nginx(SOURCE, tmp_path, CONTAINER | {"NGINX_UPSTREAM_RESOLVE": resolve})
+EVERYTHING = {
+    "NGINX_TLS": "self-signed",
+    "NGINX_HTTPS_PORT": "8443",
+    "NGINX_SERVER_NAMES": "chat.example.org,*.example.com, localhost",
+    "NGINX_TRUSTED_PROXIES": "10.0.0.0/8,2001:db8::/32,192.0.2.7",
+    "NGINX_BASE_PATH": "/ernie/demo",
+    "NGINX_GATEWAY_ADDRESS": "127.0.0.1:8001,127.0.0.1:9001",
+}
+
+
+def test_nginx_accepts_all_settings_at_once(tmp_path: Path) -> None:
+    result = subprocess.run(
+        Edge(tmp_path, **EVERYTHING).command("-t"), capture_output=True, text=True, timeout=10, check=False
+    )
+    assert (result.returncode, "[" in result.stderr.replace("[notice]", "")) == (0, False), result.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"NGINX_UPSTREAM_RESOLVE": ""},
+        {},
+        {"NGINX_TLS": "self-signed", "NGINX_HTTPS_PORT": "8443"},
+        {"NGINX_SERVER_NAMES": "chat.example.org"},
+        EVERYTHING,
+    ],
+    ids=["native", "container", "TLS", "names", "everything"],
+)
+def test_the_linter_finds_nothing(tmp_path: Path, settings: dict[str, str]) -> None:
+    render_nginx(SOURCE, tmp_path, CONTAINER | settings)
     gixy = Path(sys.executable).parent / "gixy"
     result = subprocess.run([gixy, "nginx.conf"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -75,6 +105,18 @@ def test_stray_characters_around_a_value_are_dropped(value: str) -> None:
         ("NGINX_CHAT_UI_ADDRESS", "chat-ui:port"),
         ("NGINX_CHAT_UI_ADDRESS", "chat-ui:8002;"),
         ("NGINX_MAX_BODYBYTES", "1"),
+        ("NGINX_TLS", "on"),
+        ("NGINX_BASE_PATH", "ernie"),
+        ("NGINX_BASE_PATH", "/"),
+        ("NGINX_BASE_PATH", "/ernie/"),
+        ("NGINX_BASE_PATH", "/er.*"),
+        ("NGINX_BASE_PATH", "/a /b"),
+        ("NGINX_BASE_PATH", "/errors"),
+        ("NGINX_SERVER_NAMES", "~.*"),
+        ("NGINX_SERVER_NAMES", "https://chat.example.org"),
+        ("NGINX_SERVER_NAMES", "a;b"),
+        ("NGINX_TRUSTED_PROXIES", "all"),
+        ("NGINX_TRUSTED_PROXIES", "10.0.0.0/8;"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(name: str, value: str) -> None:
@@ -82,3 +124,117 @@ def test_a_wrong_setting_is_refused_by_name(name: str, value: str) -> None:
     assert result.returncode == 2
     assert result.stderr.startswith(f"{name}: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_tls_without_a_port_says_which_file_is_missing() -> None:
+    result = check_settings(NGINX_TLS="self-signed")
+    assert result.returncode == 2
+    assert result.stderr.startswith("NGINX_HTTPS_PORT: ")
+    assert "docker-compose.tls.yml" in result.stderr
+
+
+def test_one_port_for_both_is_refused() -> None:
+    result = check_settings(NGINX_TLS="self-signed", NGINX_HTTPS_PORT="8080")
+    assert (result.returncode, result.stderr.partition(":")[0]) == (2, "NGINX_HTTPS_PORT")
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def rewrite(path: Path, *command: str) -> None:
+    """Let an openssl command put the file in another form."""
+    openssl(*command, "-in", str(path), "-out", str(path.with_suffix(".new")))
+    path.with_suffix(".new").replace(path)
+
+
+BAD_PAIRS: dict[str, tuple[Callable[[Pair], object], str, str]] = {
+    "no certificate": (lambda pair: pair.certificate.unlink(), "NGINX_TLS_CERTIFICATE", "is not there"),
+    "no key": (lambda pair: pair.key.unlink(), "NGINX_TLS_KEY", "is not there"),
+    "a folder": (
+        lambda pair: (pair.certificate.unlink(), pair.certificate.mkdir()),
+        "NGINX_TLS_CERTIFICATE",
+        "is not there",
+    ),
+    "an empty certificate": (lambda pair: write(pair.certificate, ""), "NGINX_TLS_CERTIFICATE", "fullchain.pem"),
+    "a cut certificate": (
+        lambda pair: write(pair.certificate, pair.certificate.read_text()[:200]),
+        "NGINX_TLS_CERTIFICATE",
+        "broken",
+    ),
+    "a chain with a broken end": (
+        lambda pair: write(
+            pair.certificate,
+            pair.certificate.read_text() + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        ),
+        "NGINX_TLS_CERTIFICATE",
+        "broken",
+    ),
+    "DER": (lambda pair: rewrite(pair.certificate, "x509", "-outform", "der"), "NGINX_TLS_CERTIFICATE", "PEM"),
+    "a broken key": (lambda pair: write(pair.key, "nonsense"), "NGINX_TLS_KEY", "broken"),
+    "another's key": (
+        lambda pair: openssl("genpkey", "-algorithm", "RSA", "-out", str(pair.key)),
+        "NGINX_TLS_KEY",
+        "does not belong",
+    ),
+    "a key with a password": (
+        lambda pair: rewrite(pair.key, "pkey", "-aes256", "-passout", "pass:secret"),
+        "NGINX_TLS_KEY",
+        "has a password",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_PAIRS)
+def test_a_certificate_that_cannot_be_served_is_named_with_the_cure(tmp_path: Path, fault: str) -> None:
+    pair = make_pair(tmp_path / "given")
+    spoil, name, reason = BAD_PAIRS[fault]
+    spoil(pair)
+    with pytest.raises(StackError) as raised:
+        Edge(tmp_path / "nginx", **pair.settings)
+    assert raised.value.exit_code == 2
+    assert str(raised.value).startswith(f"{name}: ")
+    assert reason in str(raised.value)
+    assert str(raised.value).count("\n") == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user of the container")
+def test_a_file_that_nginx_may_not_read_is_named_with_the_cure() -> None:
+    """/etc/shadow stands for it: the tests' own folders are closed to that user, the scripts' too."""
+    done = subprocess.run(
+        ["setpriv", "--reuid=101", "--regid=101", "--clear-groups", "sh", "-s", "--", "take"],
+        input=(SOURCE / "certificate.sh").read_text(),
+        env={"PATH": os.defpath, "NGINX_TLS": "files", "NGINX_TLS_CERTIFICATE": "/etc/shadow", "NGINX_TLS_KEY": "x"},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "NGINX_TLS_CERTIFICATE: /etc/shadow cannot be read by user 101: chown 101 /etc/shadow\n"
+
+
+@pytest.mark.parametrize(
+    ("pair_of", "said"),
+    [
+        (lambda folder: make_pair(folder, expired=True), "it expired on Feb  1 00:00:00 2020"),
+        (lambda folder: make_pair(folder, days=3), "it ends on "),
+        (lambda folder: make_pair(folder, name="other.example.org"), "it is not for chat.example.org"),
+    ],
+    ids=["expired", "ends soon", "another name"],
+)
+def test_a_certificate_that_clients_will_refuse_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pair_of: Callable[[Path], Pair], said: str
+) -> None:
+    Edge(tmp_path / "nginx", NGINX_SERVER_NAMES="chat.example.org", **pair_of(tmp_path / "given").settings)
+    assert f"certificate: warning: {said}" in capsys.readouterr().err
+
+
+def test_a_good_certificate_is_taken_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = make_pair(tmp_path / "given")
+    # Some tools leave out the last line's end.
+    write(pair.certificate, pair.certificate.read_text().rstrip("\n"))
+    edge = Edge(tmp_path / "nginx", NGINX_SERVER_NAMES="chat.example.org", **pair.settings)
+    result = subprocess.run(edge.command("-t"), capture_output=True, text=True, timeout=10, check=False)
+    assert (result.returncode, capsys.readouterr().err) == (0, "")
+    assert openssl("x509", "-in", str(edge.prefix / "run/tls.pem"), "-noout", "-subject")

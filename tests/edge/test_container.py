@@ -1,23 +1,28 @@
 """The image: built, hardened, started before its upstreams, and in front of services that move."""
 
 import json
+import os
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.edge.certificates import Pair, make_pair
 from tests.edge.server import SOURCE
 
 pytestmark = pytest.mark.compose
 
 PROJECT = "ernie-serving-test-edge"
 FOUND_WITHIN_SECONDS = 10.0
+RENEWED_WITHIN_SECONDS = 60.0
 # The edge's own base image stands behind it as well: a whole configuration of one line tells each copy's address.
 FILE = f"""
 services:
-  edge:
+  edge: &edge
     build: {json.dumps(str(SOURCE))}
     read_only: true
     cap_drop: [ALL]
@@ -34,14 +39,22 @@ services:
         echo 'events {{}} http {{ server {{ listen 8001; listen 8002; return 200 "$$server_addr"; }} }}' > /tmp/n.conf
         && exec nginx -c /tmp/n.conf -g 'daemon off;'
   chat-ui: *service
+  tls: # as docker-compose.tls.yml has it
+    <<: *edge
+    environment: {{ NGINX_TLS: "${{TEST_TLS:-self-signed}}", NGINX_HTTPS_PORT: "8443" }}
+    ports: ["127.0.0.1::8443"]
+    volumes: ["certificate:/etc/nginx/tls", "${{TEST_FOLDER:-certificate}}:/tls:ro"]
+volumes:
+  certificate:
 """
 
 
-def compose(*arguments: str, returncode: int = 0) -> str:
+def compose(*arguments: str, returncode: int = 0, **environment: str) -> str:
     """Call docker compose on the file above; returns what it printed."""
     done = subprocess.run(
         ["docker", "compose", "--project-name", PROJECT, "--file", "-", *arguments],
         input=FILE,
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -67,14 +80,14 @@ def client(docker_engine: None) -> Iterator[httpx.Client]:
         with httpx.Client(base_url=f"http://{address}", trust_env=False, timeout=5) as client:
             yield client
     finally:
-        compose("down", "--volumes", "--rmi", "local", "--timeout", "2")
+        compose("--profile", "*", "down", "--volumes", "--rmi", "local", "--timeout", "2")
 
 
-def wait_for(answered: Callable[[], bool]) -> None:
+def wait_for(answered: Callable[[], bool], seconds: float = FOUND_WITHIN_SECONDS) -> None:
     """Ask again until the edge has found its service."""
-    deadline = time.monotonic() + FOUND_WITHIN_SECONDS
+    deadline = time.monotonic() + seconds
     while not answered():
-        assert time.monotonic() < deadline, f"not within {FOUND_WITHIN_SECONDS} s"
+        assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.2)
 
 
@@ -106,3 +119,58 @@ def test_the_edge_finds_services_that_come_late_and_move(client: httpx.Client) -
 def test_a_wrong_setting_stops_the_container(client: httpx.Client) -> None:
     output = compose("run", "--rm", "-e", "NGINX_MAX_BODY_BYTES=2m", "edge", returncode=2)
     assert "NGINX_MAX_BODY_BYTES: '2m' is not a whole number from 1 to 67108864" in output
+
+
+def up_with_tls(**environment: str) -> int:
+    """Start the edge with TLS, or anew; returns its port on this host."""
+    compose("up", "--detach", "--force-recreate", "--wait", "--wait-timeout", "60", "tls", **environment)
+    return int(compose("port", "tls", "8443").strip().rpartition(":")[2])
+
+
+def served(port: int) -> str:
+    """Return the certificate that a new connection gets, in PEM."""
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=5)
+
+
+def test_a_self_signed_certificate_outlives_its_container(client: httpx.Client) -> None:
+    port = up_with_tls()
+    first = served(port)
+    hello = ["s_client", "-connect", f"127.0.0.1:{port}", "-alpn", "h2,http/1.1"]
+    done = subprocess.run(
+        ["openssl", *hello], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=False
+    )
+    assert "ALPN protocol: h2" in done.stdout
+    with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusting(first), trust_env=False) as encrypted:
+        assert encrypted.get("/healthz").text == "ok\n"
+    assert served(up_with_tls()) == first
+    (name,) = containers("tls")
+    log = subprocess.run(["docker", "logs", name], check=True, capture_output=True, text=True, timeout=30)
+    assert "[warn]" not in log.stderr
+
+
+def trusting(certificate: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=certificate)
+
+
+def test_given_certificates_are_renewed_in_the_running_container(client: httpx.Client, tmp_path: Path) -> None:
+    folder, renewed = tmp_path / "tls", make_pair(tmp_path / "renewed")
+    pair = make_pair(folder)
+    give = {"TEST_TLS": "files", "TEST_FOLDER": str(folder)}
+    pair.key.chmod(0o600)
+    compose("up", "--detach", "tls", **give)
+    wait_for(lambda: "cannot be read by user 101: chown 101 tls/privkey.pem" in compose("logs", "tls", **give))
+    os.chown(pair.key, 101, 101)
+    port = up_with_tls(**give)
+    assert same(served(port), pair)
+    pair.replace_by(renewed)
+    wait_for(lambda: same(served(port), renewed), RENEWED_WITHIN_SECONDS)
+
+
+def same(certificate: str, pair: Pair) -> bool:
+    """Tell whether a certificate in PEM is that of a pair, however its lines are broken."""
+    return ssl.PEM_cert_to_DER_cert(certificate) == ssl.PEM_cert_to_DER_cert(pair.certificate.read_text())
+
+
+def test_tls_without_its_compose_file_says_so(client: httpx.Client) -> None:
+    output = compose("run", "--rm", "-e", "NGINX_TLS=self-signed", "edge", returncode=2)
+    assert "NGINX_HTTPS_PORT: NGINX_TLS=self-signed needs a port; with Docker add docker-compose.tls.yml" in output

@@ -153,8 +153,9 @@ async def test_a_post_that_was_reset_is_not_sent_again(edge: Edge, client: httpx
         (b"TRACE /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405, "method_not_allowed"),
         (b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "not_implemented"),
         (b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400, "bad_request"),
+        (b"GET /v1/models HTTP/9.9\r\nHost: x\r\n\r\n", 505, "http_version_not_supported"),
     ],
-    ids=["no HTTP", "no host", "long header", "long address", "TRACE", "unknown encoding", "bad length"],
+    ids=["no HTTP", "no host", "long header", "long address", "TRACE", "unknown encoding", "bad length", "HTTP/9.9"],
 )
 async def test_what_is_no_proper_request_is_refused_in_json(
     edge: Edge, gateway: Backend, request_bytes: bytes, status: int, code: str
@@ -173,6 +174,7 @@ def test_every_status_that_nginx_answers_has_a_body() -> None:
         for status in re.findall(r"\b\d{3}\b", line)
     }
     files = {path.stem for path in (SOURCE / "errors").glob("*.json")}
-    assert files == listed - {"494"}
+    # A 494 is told as 431; a 497 leads to HTTPS with a 308.
+    assert files == listed - {"494", "497", "308"}
     for path in (SOURCE / "errors").glob("*.json"):
         assert set(json.loads(path.read_text())["error"]) == {"message", "type", "param", "code"}

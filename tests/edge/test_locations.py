@@ -34,6 +34,24 @@ PRIVATE = [
     "/load",
     "/version",
     "/errors/502.json",
+    "/readyz/",
+    "/readyz/verbose",
+    "/healthz/",
+    "/./metrics",
+    "/.//metrics",
+    "/%2Fmetrics",
+    "/%2f%2e%2fmetrics",
+    "/metrics%2f",
+    "/metrics?x=/v1/models",
+    "/x/%2e%2e/metrics",
+    "/assets/../metrics",
+    "/public/%2e%2e/metrics",
+    "/ws/socket.io/../../metrics",
+    "/v1%2fmodels",
+    "/%76%31/models",
+    "/inference/v1/generate",
+    "/server_info",
+    "/ping",
 ]
 
 
@@ -60,6 +78,16 @@ async def test_inner_paths_reach_nothing(edge: Edge, gateway: Backend, chat_ui: 
     answer = await raw_exchange(edge, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b'"code": "not_found"' in answer
+    assert gateway.paths + chat_ui.paths == []
+
+
+@pytest.mark.parametrize("path", ["/../metrics", "/v1/%2e%2e/%2e%2e/metrics", "/v1/..%2f..%2fmetrics", "/metrics%00"])
+async def test_what_climbs_out_of_everything_is_no_request(
+    edge: Edge, gateway: Backend, chat_ui: Backend, path: str
+) -> None:
+    answer = await raw_exchange(edge, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"code": "bad_request"' in answer
     assert gateway.paths + chat_ui.paths == []
 
 

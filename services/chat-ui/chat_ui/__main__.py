@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_BAD_SETTING
     settings = read_settings()
     if arguments:
-        return check_health(settings.host, settings.port)
+        return check_health(settings.host, settings.port, settings.base_path)
     # The first process of a container ignores a signal that it does not handle, and the server handles it only later.
     # Until the folder is sure to be removed, the signal waits.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -44,7 +44,11 @@ def main(arguments: list[str]) -> int:
         fill_root(root)
         os.chdir(root)
         login = _prepare(settings, root)
-        from chat_ui.server import serve  # noqa: PLC0415 - Chainlit fixes its folders at import
+        # Chainlit fixes its folders when it is imported, and its paths when its server is.
+        from chainlit.config import config  # noqa: PLC0415
+
+        config.run.root_path = settings.base_path
+        from chat_ui.server import serve  # noqa: PLC0415
 
         serve(settings, root, listener, login)
     return 0

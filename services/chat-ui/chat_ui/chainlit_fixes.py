@@ -144,14 +144,16 @@ def _emit(session: WebsocketSession, event: str, data: Any) -> Any:
     return session.emit(event, data)
 
 
-def own_page(language: str, *, login: str) -> str:
+def own_page(language: str, base_path: str, *, login: str) -> str:
     """Return Chainlit's page without the foreign hosts it names, in a language if one is fixed; served from now on.
 
-    Its style sheet finds the kind of login at the root: a guest has no account to log out of.
+    All that it loads from its own site lies below `base_path`. Its style sheet finds the kind of login at the root: a
+    guest has no account to log out of.
 
     Where those hosts hang (a closed network, a blocked one), the page would stay blank: they are blocking stylesheets.
     """
-    html = PRECONNECT.sub("", server.get_html_template("")).replace(KATEX_OF_CHAINLIT, KATEX_OF_OURS)
+    html = PRECONNECT.sub("", server.get_html_template(base_path))
+    html = html.replace(KATEX_OF_CHAINLIT, f"{base_path}{KATEX_OF_OURS}")
     if KATEX_OF_OURS not in html or "://" in html:
         raise RuntimeError("Chainlit's page is not that of the pinned version: see chainlit_fixes.own_page.")
     if language != "auto":

@@ -43,8 +43,9 @@ class Edge:
     Chainlit lets any website open its websocket with the visitor's cookies.
     """
 
-    def __init__(self, app: ASGIApp, *, allowed_origins: tuple[str, ...], policy: str) -> None:
+    def __init__(self, app: ASGIApp, *, base_path: str, allowed_origins: tuple[str, ...], policy: str) -> None:
         self._app = app
+        self._assets, self._public = f"{base_path}/assets/", f"{base_path}/public/"
         self._allowed_origins = frozenset(allowed_origins)
         self._policy = policy
 
@@ -88,9 +89,9 @@ class Edge:
         if headers.get("content-type", "").startswith("text/html"):
             headers["content-security-policy"] = self._policy
             headers["cache-control"] = "no-cache"
-        elif path.startswith("/assets/"):
+        elif path.startswith(self._assets):
             headers["cache-control"] = IMMUTABLE
-        elif path.startswith("/public/"):
+        elif path.startswith(self._public):
             headers["cache-control"] = PUBLIC
 
 

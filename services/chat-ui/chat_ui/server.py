@@ -1,6 +1,7 @@
 """The process: Chainlit's application behind the edge, on one socket, in one event loop.
 
-Import it only with the working directory at Chainlit's root: Chainlit fixes its folders when it is imported.
+Import it only with the working directory at Chainlit's root and `config.run.root_path` set: Chainlit fixes both when it
+is imported.
 """
 
 import logging
@@ -43,7 +44,7 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
     if settings.language != "auto":
         config.ui.language = settings.language
     load_module(str(APP_FILE))
-    html = chainlit_fixes.own_page(settings.language, login=settings.login)
+    html = chainlit_fixes.own_page(settings.language, settings.base_path, login=settings.login)
     app = keep_history(chainlit_server.app, settings, root) if settings.keeps_history else chainlit_server.app
     if login:
         callbacks.register(login.way)
@@ -57,6 +58,7 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
         )
     edge = Edge(
         app,
+        base_path=settings.base_path,
         allowed_origins=settings.allowed_origins,
         policy=content_security_policy(chainlit_fixes.script_hashes(html)),
     )

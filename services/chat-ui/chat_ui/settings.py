@@ -63,6 +63,11 @@ class Settings(BaseModel):
 
     host: Annotated[str, AfterValidator(_host)] = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8002, ge=1, le=65_535, description="Port to listen on.")
+    base_path: str = Field(
+        "",
+        pattern=r"^((/[A-Za-z0-9_-]+)+)?$",
+        description="Path below which nginx serves the page (NGINX_BASE_PATH), such as /ernie. Empty: none.",
+    )
     gateway_url: Annotated[str, AfterValidator(_base_url)] = Field(
         "http://127.0.0.1:8001", description="The gateway's base URL; the page knows no other address."
     )

@@ -38,6 +38,7 @@
     };
   }
 
-  import('/public/engine.js');
-  import('/public/thread.js');
+  // Beside this file: the page may stand below a path.
+  import('./engine.js');
+  import('./thread.js');
 })();

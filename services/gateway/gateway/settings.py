@@ -53,8 +53,8 @@ class Settings(BaseModel):
     )
     edge_url: str = Field(
         "",
-        description="Where nginx is, http://host:port: the gateway asks itself through it whether both mean the same "
-        "client, and warns if not. Empty or off: it does not ask. Compose: "
+        description="Where nginx is, http(s)://host:port and its base path: the gateway asks itself through it whether "
+        "both mean the same client, and warns if not. Empty or off: it does not ask. Compose: "
         "http://nginx:8080.",
     )
     rate_limit_requests: Rate | None = Field(
@@ -205,7 +205,7 @@ class Settings(BaseModel):
             return ""
         address = _EDGE_URL.fullmatch(value)
         if not address or int(address["port"] or 80) > _LAST_PORT or not _is_ipv6(address["ipv6"]):
-            raise ValueError("write http://host:port, such as http://nginx:8080")
+            raise ValueError("write http://host:port or https://host:port, such as http://nginx:8080")
         return value.rstrip("/")
 
     @field_validator("otlp_endpoint")
@@ -239,7 +239,9 @@ _UPSTREAM = re.compile(
 )
 
 
-_EDGE_URL = re.compile(rf"http://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?/?")
+_EDGE_URL = re.compile(
+    rf"https?://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?(?:/[A-Za-z0-9_-]+)*/?"
+)
 _OTLP_ENDPOINT = re.compile(rf"https?://(?:\[[0-9A-Fa-f:.]+\]|{_NAME})(?::[1-9][0-9]{{0,4}})?(?:/[^\s?#@]*)?")
 _STATE_URL = re.compile(r"(?:redis|rediss|unix)://\S+")
 

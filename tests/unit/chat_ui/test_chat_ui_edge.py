@@ -17,7 +17,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     await kind("inside")(scope, receive, send)
 
 
-EDGE = Edge(application, allowed_origins=("https://chat.example",), policy=POLICY)
+EDGE = Edge(application, base_path="", allowed_origins=("https://chat.example",), policy=POLICY)
 
 
 async def get(path: str = "/", host: str = "page.example:8080", **headers: str) -> httpx.Response:

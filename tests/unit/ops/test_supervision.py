@@ -72,6 +72,41 @@ def test_the_page_reads_the_key_where_the_gateway_makes_it(tmp_path: Path) -> No
     assert layout.chat_ui()["CHAT_UI_GATEWAY_KEY_FILE"] == str(tmp_path / "keys/page")
 
 
+def front(run_dir: Path, **environ: str) -> tuple[Layout, configparser.RawConfigParser]:
+    """Write the configuration for these settings and read it back."""
+    layout = Layout.of(load_settings(ROOT, {"STACK_RUN_DIR": str(run_dir), **environ}))
+    write_configuration(layout, "demo")
+    parsed = configparser.RawConfigParser(inline_comment_prefixes=(";",))
+    parsed.read_string(layout.configuration.read_text())
+    return layout, parsed
+
+
+def test_with_tls_the_certificate_is_watched_and_the_gateway_asks_by_https(tmp_path: Path) -> None:
+    layout, parsed = front(
+        tmp_path, NGINX_TLS="self-signed", NGINX_HTTPS_PORT="9443", NGINX_BASE_PATH="/ernie", NGINX_SERVER_NAMES="a.b"
+    )
+    assert layout.settings.url == "https://127.0.0.1:9443/ernie"
+    assert 'GATEWAY_EDGE_URL="https://127.0.0.1:9443/ernie"' in parsed["program:gateway"]["environment"]
+    assert 'CHAT_UI_BASE_PATH="/ernie"' in parsed["program:chat-ui"]["environment"]
+    watcher = parsed["program:certificate"]
+    assert watcher["command"] == f"/bin/sh {tmp_path}/nginx/certificate.sh watch 10"
+    assert 'NGINX_SERVER_NAMES="a.b"' in watcher["environment"]
+    assert layout.ports["NGINX_HTTPS_PORT"] == 9443
+
+
+def test_without_tls_there_is_neither_a_second_port_nor_a_watcher(tmp_path: Path) -> None:
+    layout, parsed = front(tmp_path)
+    assert layout.settings.url == "http://127.0.0.1:8080"
+    assert "program:certificate" not in parsed
+    assert "NGINX_HTTPS_PORT" not in layout.ports
+
+
+def test_given_certificates_lie_in_the_project(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match=f"NGINX_TLS_CERTIFICATE: {ROOT}/tls/nowhere.pem is not there") as caught:
+        front(tmp_path, NGINX_TLS="files", NGINX_TLS_CERTIFICATE="tls/nowhere.pem")
+    assert caught.value.exit_code == 2
+
+
 def test_limits_of_the_edge_can_be_off(tmp_path: Path) -> None:
     off = {"NGINX_RATE_LIMIT_REQUESTS": "off", "NGINX_MAX_CONNECTIONS_PER_CLIENT": "off"}
     render_nginx(ROOT / "nginx", tmp_path, EDGE | off)
