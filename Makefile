@@ -9,15 +9,28 @@ help: ## Show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # --- Run ---------------------------------------------------------------------
-.PHONY: up demo down status key account
+.PHONY: up demo down status doctor doctor-list report accept soak key account
 up: setup ## Start the stack; prints the address once a real answer has come back
 	@$(PYTHON) -m ops up
 demo: setup ## The same with the bundled demo model: no GPU, no download
 	@$(PYTHON) -m ops up --demo
 down: setup ## Stop everything (weights and caches stay)
 	@$(PYTHON) -m ops down
-status: setup ## What runs, and whether it answers
-	@$(PYTHON) -m ops status
+status: setup ## What runs, how far it is, tokens/s, the card (WATCH=1 goes on, JSON=1 for scripts)
+	@$(PYTHON) -m ops status $(if $(WATCH),--watch) $(if $(JSON),--json)
+doctor: setup ## What is wrong, why, and what cures it (JSON=1 for scripts)
+	@$(PYTHON) -m ops doctor $(if $(JSON),--json)
+doctor-list: setup ## The known signs of trouble, one a line
+	@$(PYTHON) -m ops doctor --list
+report: setup ## Pack logs and states for somebody else to read, without secrets and prompts
+	@$(PYTHON) -m ops report
+accept: setup ## The acceptance test, on the running stack (RECOVERY=1 kills the engine too; JSON=1 for scripts)
+	@$(PYTHON) -m ops accept $(if $(RECOVERY),--recovery) $(if $(JSON),--json)
+HOURS ?= 1
+STREAMS ?= 4
+RATE ?= 60
+soak: setup ## A bounded load: make soak HOURS=72 [STREAMS=4] [RATE=60 a minute]; Ctrl-C ends it in order
+	@$(PYTHON) -m ops soak --hours $(HOURS) --streams $(STREAMS) --per-minute $(RATE) $(if $(JSON),--json)
 
 TIER ?= default
 key: setup ## Make an API key: make key NAME=alice [TIER=team]; shown once, only its hash is kept
@@ -33,7 +46,7 @@ setup-node:
 	@ops/setup.sh node
 setup-tests:
 	@ops/setup.sh tests
-SLOW := engine or edge or stack or browser or compose or state
+SLOW := engine or edge or stack or browser or compose or state or monitoring
 test: setup-tests check test-fast ## Everything: checks, fast tests, real engine, browser, containers
 	$(PYTHON) -m pytest -m "$(SLOW)"
 test-fast: setup-node ## The tests that need no engine, no browser and no Docker

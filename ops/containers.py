@@ -7,25 +7,32 @@ import docker
 from docker.errors import DockerException
 from docker.models.containers import Container
 
+from ops.container import FETCH, KILL_CHILDREN, merge, note_of, run_inside, state_of, total, usage_of
 from ops.errors import StackError
 from ops.host import require_free_ports
 from ops.settings import Settings
-from ops.stage import Stage, read_stage
-from ops.way import SERVICES, ServiceState, Verdict, run_check
+from ops.stage import Stage, furthest_behind, read_stage
+from ops.way import LAST_LINES, SERVICES, ServiceState, Usage, Verdict, run_check
 
 STOP_TIMEOUT_SECONDS = 180
-GIVE_UP_AFTER_RESTARTS = 3
+LAUNCHER_TIMEOUT_SECONDS = 60
+INNER_PORTS = {"vllm": 8000, "gateway": 8001}  # fixed in docker-compose.yml
 STATUS_COMMAND = ["python3", "-m", "launcher", "status"]
 
 
 class Containers:
     """Docker's way, with the card (`docker-compose.yml`) or without (`docker-compose.cpu.yml` on top)."""
 
+    is_docker = True
+
     def __init__(self, settings: Settings, *, gpu: bool) -> None:
         self.name = "docker compose" if gpu else "docker compose, CPU"
         self._settings = settings
         files = ["docker-compose.yml"] if gpu else ["docker-compose.yml", "docker-compose.cpu.yml"]
-        self._compose = ["docker", "compose", *(word for file in files for word in ("-f", file))]
+        if settings.monitoring:
+            files.append("docker-compose.monitoring.yml")
+        profile = ["--profile", "gpu"] if settings.monitoring and gpu else []
+        self._compose = ["docker", "compose", *(word for file in files for word in ("-f", file)), *profile]
         self._environment = dict(settings.environment)
         self._project = settings.environment.get("COMPOSE_PROJECT_NAME") or "ernie-serving"
         self._starting: subprocess.Popen[bytes] | None = None
@@ -66,33 +73,72 @@ class Containers:
         return self._starting is not None and self._starting.poll() is None
 
     def states(self) -> dict[str, ServiceState]:
-        """Return each container's state and health; raises `StackError` where compose itself gave up."""
-        found = {c.labels.get("com.docker.compose.service", ""): _state_of(c) for c in self._containers()}
-        states = {service: found.get(service, ServiceState("waiting")) for service in SERVICES}
+        """Return each service's state and health; raises `StackError` where compose itself gave up."""
+        states = {service: merge([state_of(c) for c in self._of(service)]) for service in SERVICES}
         starting = self._starting
         if starting is not None and starting.poll() not in (None, 0) and not any(s.failed for s in states.values()):
-            log = (self._settings.run_dir / "compose.log").read_text(errors="replace").strip().splitlines()
+            log = self.said()
             raise StackError(f"docker compose up ended with {starting.returncode}: {log[-1] if log else 'no output'}")
         return states
 
-    def stage(self) -> Stage | None:
-        """Ask the launcher inside the engine's container: nothing of it is published."""
-        try:
-            for container in self._containers():
-                if container.labels.get("com.docker.compose.service") == "vllm" and container.status == "running":
-                    code, output = container.exec_run(STATUS_COMMAND, stderr=False)
-                    return read_stage(output) if code == 0 and isinstance(output, bytes) else None
-        except (DockerException, OSError):
-            # It may be gone by now; its state is told elsewhere.
-            return None
-        return None
+    def said(self) -> list[str]:
+        """Return what `docker compose up` wrote the last time."""
+        log = self._settings.run_dir / "compose.log"
+        return log.read_text(errors="replace").strip().splitlines() if log.exists() else []
 
-    def last_words(self, service: str) -> Sequence[str]:
-        """Return the last 20 lines of the container's log."""
-        for container in self._containers():
-            if container.labels.get("com.docker.compose.service") == service:
-                return container.logs(tail=20).decode(errors="replace").splitlines()
-        return []
+    def stage(self) -> Stage | None:
+        """Ask the launcher inside each engine's container; the one furthest behind counts."""
+        told = [run_inside(container, STATUS_COMMAND) for container in self._running("vllm")]
+        return furthest_behind([stage for text in told if (stage := read_stage(text or ""))])
+
+    def last_words(self, service: str, lines: int = LAST_LINES) -> Sequence[str]:
+        """Return the last lines of the service's containers, one after the other."""
+        logs = [container.logs(tail=lines).decode(errors="replace") for container in self._of(service)]
+        return "\n".join(logs).splitlines()
+
+    def notes(self) -> Sequence[str]:
+        """Return a line for each container: its state, exit code, restarts, and what its health check said."""
+        return [note_of(container) for container in self._containers()]
+
+    def fetch(self, service: str, path: str) -> str | None:
+        """Ask from inside the service's first container."""
+        address = f"http://127.0.0.1:{INNER_PORTS[service]}{path}"
+        return next((run_inside(c, ["python3", "-c", FETCH, address]) for c in self._running(service)), None)
+
+    def launcher(self, command: str) -> Sequence[str]:
+        """Run it in the engine's container, or in one of its own while that one is down."""
+        words = ["python3", "-m", "launcher", command]
+        running = [run_inside(container, words) for container in self._running("vllm")]
+        if running:
+            return (running[0] or "").splitlines()
+        whole = [*self._compose, "run", "--rm", "--no-deps", "-T", "--entrypoint", "python3", "vllm", *words[1:]]
+        try:
+            done = subprocess.run(
+                whole,
+                cwd=self._settings.root,
+                env=self._environment,
+                capture_output=True,
+                text=True,
+                timeout=LAUNCHER_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return []
+        return done.stdout.splitlines()
+
+    def usage(self) -> dict[str, Usage]:
+        """Count inside each running container; several of one service are one sum."""
+        found = {service: [usage_of(container) for container in self._running(service)] for service in SERVICES}
+        return {service: total(parts) for service, parts in found.items() if parts}
+
+    def uses_card(self) -> bool:
+        """Look at what the engine's containers were given."""
+        return any(c.attrs["HostConfig"].get("DeviceRequests") for c in self._running("vllm"))
+
+    def kill_engine(self) -> None:
+        """Kill all but the main process of the first container: `docker kill` would count as a stop by hand."""
+        for container in self._running("vllm")[:1]:
+            run_inside(container, ["sh", "-c", KILL_CHILDREN])
 
     def stop(self) -> None:
         """Call `docker compose down`: containers and networks go, volumes stay."""
@@ -106,21 +152,18 @@ class Containers:
         done = subprocess.run([*self._compose, *arguments], cwd=self._settings.root, env=self._environment, check=False)
         return done.returncode
 
+    def _of(self, service: str) -> list[Container]:
+        return [c for c in self._containers() if c.labels.get("com.docker.compose.service") == service]
+
+    def _running(self, service: str) -> list[Container]:
+        try:
+            return [container for container in self._of(service) if container.status == "running"]
+        except (DockerException, OSError):
+            return []
+
     def _containers(self) -> list[Container]:
         client = docker.from_env(timeout=30)
         try:
             return client.containers.list(all=True, filters={"label": f"com.docker.compose.project={self._project}"})
         finally:
             client.close()
-
-
-def _state_of(container: Container) -> ServiceState:
-    state = container.attrs["State"]
-    health = state.get("Health", {}).get("Status", "starting")
-    restarts = container.attrs.get("RestartCount", 0)
-    if state["Status"] in ("restarting", "exited", "dead"):
-        code = state.get("ExitCode")
-        return ServiceState(f"ended with {code}, restarts: {restarts}", failed=restarts >= GIVE_UP_AFTER_RESTARTS)
-    if state["Status"] != "running":
-        return ServiceState("waiting" if state["Status"] == "created" else state["Status"])
-    return ServiceState(health, healthy=health == "healthy")

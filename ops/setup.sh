@@ -6,7 +6,8 @@
 #   ops/setup.sh engine     ... and .venv-vllm: vLLM for the CPU, with the launcher
 #   ops/setup.sh native     ... and nginx: all that the stack needs without Docker
 #   ops/setup.sh node       .venv, and Node with the OpenAI SDK, for the fast tests
-#   ops/setup.sh tests      all of these, and what the other tests need: Chromium, a CJK font, Valkey, PostgreSQL
+#   ops/setup.sh tests      all of these, and what the other tests need: Chromium, a CJK font, Valkey, PostgreSQL,
+#                           Prometheus
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -107,6 +108,8 @@ tests() {
   command -v valkey-server >/dev/null || command -v redis-server >/dev/null || packages+=("$(state_server)")
   command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql)
   [ -n "$(fc-list :lang=zh 2>/dev/null | head -n 1)" ] || packages+=(fontconfig fonts-noto-cjk fonts-noto-color-emoji)
+  command -v promtool >/dev/null || packages+=(prometheus)
+  command -v prometheus-blackbox-exporter >/dev/null || packages+=(prometheus-blackbox-exporter)
   [ ${#packages[@]} = 0 ] || apt_install "${packages[@]}"
   node
 }

@@ -1,7 +1,11 @@
 """How far the engine's start has come, by the launcher's own word."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+# As the launcher goes through them.
+ORDER = ("checking", "downloading", "waiting", "starting", "loading", "compiling", "capturing", "warming")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,16 @@ class Stage:
         """All of it on one line."""
         share = "" if self.progress is None else f", {100 * self.progress:.0f} %"
         return f"{self.name}{share}{f' ({self.remarks})' if self.remarks else ''}"
+
+
+def furthest_behind(stages: Sequence[Stage]) -> Stage | None:
+    """Return the stage of the one that keeps the others waiting; None of none."""
+    starting = [stage for stage in stages if stage.is_start]
+    return next(iter(sorted(starting, key=_rank) or stages), None)
+
+
+def _rank(stage: Stage) -> int:
+    return ORDER.index(stage.name) if stage.name in ORDER else len(ORDER)
 
 
 def read_stage(status: str | bytes, seconds_left: float | None = None) -> Stage | None:

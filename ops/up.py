@@ -8,7 +8,7 @@ from ops.containers import Containers
 from ops.errors import StackError
 from ops.host import Host, inspect_host
 from ops.processes import Processes
-from ops.proof import Answer, ask, prove
+from ops.proof import Answer, prove
 from ops.settings import Settings
 from ops.waiting import Waiting
 from ops.way import StackWay
@@ -20,13 +20,19 @@ UNREACHABLE = 3  # the launcher's exit code for weights that are neither cached 
 def choose_way(settings: Settings, host: Host | None = None) -> tuple[StackWay, str]:
     """Return the way to run and why: a setting decides, else what the host offers."""
     if settings.way == "native":
-        return Processes(settings), "STACK_WAY=native"
+        return _natively(settings, "STACK_WAY=native")
     host = host or inspect_host()
     if host.docker:
         return Containers(settings, gpu=host.nvidia), host.why
     if settings.way == "docker":
         raise StackError(f"STACK_WAY=docker, but {host.why}. Install or start Docker, or use STACK_WAY=native.")
-    return Processes(settings), host.why
+    return _natively(settings, host.why)
+
+
+def _natively(settings: Settings, why: str) -> tuple[StackWay, str]:
+    if settings.monitoring:
+        raise StackError(f"STACK_MONITORING=on needs Docker, but: {why}. Prometheus and Grafana are containers.")
+    return Processes(settings), why
 
 
 def bring_up(settings: Settings, console: Console, *, demo: bool) -> None:
@@ -72,7 +78,8 @@ def _await_answer(way: StackWay, settings: Settings, console: Console) -> Answer
     url = address(settings)
     with Waiting(way, console) as waiting:
         # What answers before the start is through may be what is about to be replaced.
-        return prove(url, settings.start_timeout_seconds, waiting.report, still_starting=way.is_starting)
+        seconds = settings.start_timeout_seconds
+        return prove(url, seconds, waiting.report, still_starting=way.is_starting, key=settings.api_key)
 
 
 def _print_success(settings: Settings, console: Console, answer: Answer, seconds: float) -> None:
@@ -104,18 +111,3 @@ def running_ways(settings: Settings) -> list[StackWay]:
     if inspect_host().docker:
         ways.append(Containers(settings, gpu=True))
     return [way for way in ways if way.is_up()]
-
-
-def show_status(settings: Settings, console: Console) -> bool:
-    """Print each service's state and whether the stack answers; return the latter."""
-    ways = running_ways(settings)
-    if not ways:
-        console.print("Nothing is running. Start with: make up")
-        return False
-    for way in ways:
-        console.print(f"{way.name}:")
-        for service, state in way.states().items():
-            console.print(f"  {service:8} {state.word}")
-    answer = ask(address(settings))
-    console.print(f"{address(settings)} answers: {answer.model} in {answer.seconds:.1f} s", highlight=False)
-    return True

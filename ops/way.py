@@ -10,6 +10,7 @@ from ops.errors import StackError
 from ops.stage import Stage
 
 CHECK_TIMEOUT_SECONDS = 180
+LAST_LINES = 20
 SERVICES = ("vllm", "gateway", "chat-ui", "nginx")
 
 
@@ -30,10 +31,21 @@ class ServiceState:
     failed: bool = False
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What all processes of one service hold now; `started_at` changes whenever it starts anew."""
+
+    memory_bytes: int
+    handles: int
+    threads: int
+    started_at: str
+
+
 class StackWay(Protocol):
     """One way to run the four services. Methods raise `StackError`; none leaves a service half-started."""
 
     name: str
+    is_docker: bool
 
     def prepare(self) -> None:
         """Make ready what `check` and `start` need: images or environments. Slow the first time only."""
@@ -56,8 +68,26 @@ class StackWay(Protocol):
     def stage(self) -> Stage | None:
         """Return what the launcher says of the engine's start; None if it says nothing now. Never raises."""
 
-    def last_words(self, service: str) -> Sequence[str]:
+    def last_words(self, service: str, lines: int = LAST_LINES) -> Sequence[str]:
         """Return the last lines of a service's log."""
+
+    def notes(self) -> Sequence[str]:
+        """Return what there is to say of each container or process, a line each: for the doctor and for reports."""
+
+    def fetch(self, service: str, path: str) -> str | None:
+        """Return what the gateway or the engine answers within the stack, whatever the status; None if nothing."""
+
+    def launcher(self, command: str) -> Sequence[str]:
+        """Return what a command of the launcher prints where the engine runs; nothing if it cannot be asked."""
+
+    def usage(self) -> dict[str, Usage]:
+        """Return what each running service holds now."""
+
+    def uses_card(self) -> bool:
+        """Tell whether the engine that runs was given a GPU."""
+
+    def kill_engine(self) -> None:
+        """Kill the engine as a crash would; its launcher ends then, and is started again by itself."""
 
     def stop(self) -> None:
         """Stop all four; weights and caches stay."""

@@ -175,7 +175,8 @@ async def measure(arguments: argparse.Namespace, workers: int, engine: int, fold
 
     with pool:
         if arguments.valkey:
-            async with gateway(engine, workers, arguments.valkey, f"{LIMIT}/hour", folder) as (port, _):
+            # A database of its own: what was granted counts for an hour.
+            async with gateway(engine, workers, f"{arguments.valkey}/{workers}", f"{LIMIT}/hour", folder) as (port, _):
                 number = 2 * LIMIT * workers // arguments.clients + 1
                 found = await loop.run_in_executor(None, all_loads, port, None, number)
                 statuses = sum((counted for counted, _ in found), Counter())

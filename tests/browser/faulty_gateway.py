@@ -1,6 +1,7 @@
 """A gateway that fails on demand: what is asked says how. For faults alone; answers come from the real stack."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from starlette.routing import Route
 MODEL = "faulty-model"
 CONTEXT_TOKENS = 2048
 WORDS = "word "
+QUICK_WORDS = 30
 REFUSALS = {
     "busy": (429, {"retry-after": "9"}, "Too many requests.", "rate_limit_exceeded"),
     "busy for long": (429, {"retry-after": "25"}, "Too many requests.", "rate_limit_exceeded"),
@@ -100,9 +102,10 @@ class FaultyGateway:
                 yield f"data: {json.dumps(_error('No engine has room.', 'overloaded'))}\n\n"
                 return
             if question == "endless":
-                while True:
+                for number in itertools.count():
                     yield _words(WORDS)
-                    await asyncio.sleep(0.02)
+                    # A browser on a busy machine must keep up, or nothing on its page can be clicked.
+                    await asyncio.sleep(0.02 if number < QUICK_WORDS else 0.5)
             answer = self.answer or f"You said {question}."
             yield _words(answer)
             if question == "cut":

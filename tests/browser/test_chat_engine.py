@@ -76,10 +76,9 @@ def test_engine_that_dies_leaves_a_marked_part_and_the_next_question_waits_for_i
     assert "以上回答不完整" in rest
     chat.page.get_by_role("button", name="继续写").wait_for()
     chat.screenshot("stack-engine-died")
+    expect(chat.page.locator("#engine-state")).to_contain_text("模型启动中")
     chat.page.get_by_role("button", name="重试").click()
-    pending = chat.page.locator(".ai-message").last
-    expect(pending).to_contain_text("您的问题已收到")
-    expect(chat.page.locator("#engine-state")).to_contain_text("模型")
+    expect(chat.page.locator(".ai-message").last).to_contain_text("您的问题已收到")
     chat.screenshot("stack-engine-returns")
     chat.page.get_by_role("button", name="重新生成").wait_for(timeout=RESTARTED_MS)
     assert chat.answer.strip() == exact_answer(questions, COUNT)

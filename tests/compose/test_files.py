@@ -63,7 +63,15 @@ def test_only_the_gateway_shares_a_network_with_the_engine(config: dict[str, Any
 
 def test_each_service_sees_its_own_variables(config: dict[str, Any]) -> None:
     prefixes = {
-        "vllm": ("ENGINE_", "HF_TOKEN", "VLLM_ENABLE_CUDA_COMPATIBILITY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+        "vllm": (
+            "ENGINE_",
+            "HF_TOKEN",
+            "VLLM_ENABLE_CUDA_COMPATIBILITY",
+            "VLLM_LOGGING_LEVEL",
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "NO_PROXY",
+        ),
         "gateway": ("GATEWAY_",),
         "chat-ui": ("CHAT_UI_",),
         "nginx": ("NGINX_",),

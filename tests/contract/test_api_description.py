@@ -12,6 +12,7 @@ from gateway.app import create_app
 from gateway.errors import GatewayError, InvalidRequest, UpstreamUnavailable
 from gateway.policy import Clamps, Policy
 from gateway.routes.models import _SHOWN as SHOWN_OF_MODELS
+from gateway.routes.status import EngineFigures, Figures, TroubleFigures
 from gateway.schemas import STAGES, EngineReport, ReadinessReport, StageReport, StartReport
 from gateway.settings import Settings
 from gateway.upstreams import STATES
@@ -154,7 +155,10 @@ def test_every_route_is_described() -> None:
     }
 
 
-@pytest.mark.parametrize("report", [ReadinessReport, EngineReport, StartReport, StageReport])
+@pytest.mark.parametrize(
+    "report",
+    [ReadinessReport, EngineReport, StartReport, StageReport, Figures, EngineFigures, TroubleFigures],
+)
 def test_reports_are_as_described(report: Any) -> None:
     described = SCHEMAS[report.__name__]
     assert list(described["properties"]) == list(report.model_fields)

@@ -95,10 +95,10 @@ def test_no_variable_of_an_image_is_unset_by_compose(service: str) -> None:
     assert [name for name in own if name in environment and environment[name] is None] == []
 
 
-@pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.cpu.yml"])
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.monitoring.yml"])
 def test_every_variable_in_compose_is_documented_with_its_default(file: str) -> None:
     documented = reference()
-    for name, default in re.findall(r"\$\{([A-Z0-9_]+)(?::-([^}]*))?\}", json.dumps(compose(file))):
+    for name, default in re.findall(r"\$\{([A-Z0-9_]+)(?::-([^}]*))?(?::\?[^}]*)?\}", json.dumps(compose(file))):
         assert name in documented, name
         if name in OF_THE_IMAGE:
             assert default == OF_THE_IMAGE[name]

@@ -65,6 +65,7 @@ def test_stray_characters_around_a_value_are_dropped(value: str) -> None:
         ("NGINX_RATE_LIMIT_REQUESTS", "60/minute"),
         ("NGINX_RATE_LIMIT_REQUESTS", "1000001/second"),
         ("NGINX_RATE_LIMIT_REQUESTS", "off/second"),
+        ("NGINX_STATUS_PAGE", "yes"),
         ("NGINX_MAX_CONNECTIONS_PER_CLIENT", "0"),
         ("NGINX_MAX_CONNECTIONS_PER_CLIENT", "65536"),
         ("NGINX_MAX_CONNECTIONS_PER_CLIENT", "5; x"),

@@ -82,7 +82,7 @@ async def test_unanswered_connect_gives_up_in_time() -> None:
         try:
             started_at = time.monotonic()
             with pytest.raises(UpstreamUnavailable):
-                await client.post(Engine("deaf", f"http://127.0.0.1:{port}"), "/v1/completions", b"{}", "1")
+                await client.post(Engine("deaf", f"http://127.0.0.1:{port}"), "/v1/completions", b"{}", {})
             assert time.monotonic() - started_at < 2
             assert client.open_connections == 0
         finally:

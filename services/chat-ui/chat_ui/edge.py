@@ -1,16 +1,22 @@
 """What stands between the network and Chainlit: whose pages may call, and what the page may load."""
 
-import json
 import logging
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger("chat_ui")
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 PUBLIC = "public, max-age=3600"
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+# Chainlit would read the whole file before it says no.
+UPLOADS = "/project/file"
+NO_UPLOADS = "这里只能发送文字。This chat takes text only."
 
 
 def content_security_policy(script_hashes: list[str]) -> str:
@@ -32,7 +38,7 @@ def content_security_policy(script_hashes: list[str]) -> str:
 
 
 class Edge:
-    """ASGI wrapper: refuses calls from pages of other sites, adds headers that keep the page on its own.
+    """ASGI wrapper: refuses files and calls from pages of other sites, adds headers that keep the page on its own.
 
     Chainlit lets any website open its websocket with the visitor's cookies.
     """
@@ -54,7 +60,10 @@ class Edge:
                 headers["origin"],
                 headers.get("host", ""),
             )
-            await _refuse(scope, send)
+            await _refuse(scope, receive, send)
+            return
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] == UPLOADS:
+            await JSONResponse({"detail": NO_UPLOADS}, 403)(scope, receive, send)
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -68,9 +77,10 @@ class Edge:
         origin = headers.get("origin")
         if origin is None or origin in self._allowed_origins:
             return True
-        # The port is left out: a proxy that drops it from Host is common, and cookies do not tell ports apart either.
-        own = {_hostname(f"//{headers.get(name, '')}") for name in ("host", "x-forwarded-host")}
-        return _hostname(origin) in own - {None}
+        # Another port of the same host is another site. The scheme is the browser's: TLS may end before this.
+        scheme = origin.partition("://")[0]
+        own = {_authority(scheme, headers.get(name, "")) for name in ("host", "x-forwarded-host")}
+        return _authority(scheme, origin.partition("://")[2]) in own - {None}
 
     def _add_headers(self, path: str, headers: MutableHeaders) -> None:
         headers["x-content-type-options"] = "nosniff"
@@ -84,19 +94,20 @@ class Edge:
             headers["cache-control"] = PUBLIC
 
 
-def _hostname(url: str) -> str | None:
+def _authority(scheme: str, netloc: str) -> tuple[str, int] | None:
+    """Return host and port of an address without its scheme; None where it is none."""
     try:
-        return urlsplit(url).hostname
+        parts = urlsplit(f"//{netloc}")
+        host, port = parts.hostname, parts.port or DEFAULT_PORTS.get(scheme)
     except ValueError:
         return None
+    return (host, port) if host and port else None
 
 
-async def _refuse(scope: Scope, send: Send) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
     message = "This page belongs to another site. Open the chat at its own address."
     error = {"message": message, "type": "permission_error", "param": None, "code": "foreign_origin"}
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"error": error}).encode()})
+    await JSONResponse({"error": error}, 403)(scope, receive, send)

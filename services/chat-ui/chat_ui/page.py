@@ -17,7 +17,14 @@ from chat_ui.buttons import Button
 from chat_ui.chainlit_fixes import current_session
 from chat_ui.conversation import Conversation, TurnState
 from chat_ui.engine_watch import EngineWatch
-from chat_ui.errors import AnswerCut, ChatError, EngineNotReady, GatewayUnreachable, RequestRefused
+from chat_ui.errors import (
+    AnswerCut,
+    ChatError,
+    EngineNotReady,
+    GatewayUnreachable,
+    RequestRefused,
+    UpstreamFailed,
+)
 from chat_ui.gateway import Gateway, Model
 from chat_ui.history.turns import mark, restore, unanswered
 from chat_ui.panel import Panel
@@ -34,6 +41,8 @@ logger = logging.getLogger("chat_ui")
 
 MODEL_MODE = "model"
 STATE_KEY = "chat_ui"
+# Two seconds each: by then the gateway has noticed what became of the engine.
+LOOKS_AFTER_A_FAULT = 5
 
 
 @dataclass(slots=True)
@@ -199,14 +208,16 @@ class ChatPage:
         farewell.add_done_callback(self._farewells.discard)
 
     async def _model_for(self, state: PageState, message: cl.Message) -> Model | None:
-        """Return the model that the person has chosen; None while none is ready, and the question has to wait."""
+        """Return the model that the person has chosen; None while none is ready, and the question takes the first."""
+        chosen = (message.modes or {}).get(MODEL_MODE)
         try:
             models = await self._gateway.models(self._headers())
         except EngineNotReady:
             state.banner.show(self._own_texts)
-            return None
+            # Where there was no choice, the engine that comes back may serve another model.
+            several = state.models if len(state.models) > 1 else ()
+            return next((model for model in several if model.id == chosen), None)
         await self._show_models(state, models)
-        chosen = (message.modes or {}).get(MODEL_MODE)
         return next((model for model in models if model.id == chosen), models[0])
 
     async def _explain(self, error: Exception, question: Question, state: PageState) -> None:
@@ -221,8 +232,8 @@ class ChatPage:
         await reply.fail(explanation, actions)
         if isinstance(error, ChatError) and not reply.raw:
             state.respite.begin(error, reply, texts)
-        if isinstance(error, EngineNotReady | GatewayUnreachable | AnswerCut):
-            state.banner.show(texts)
+        if isinstance(error, EngineNotReady | GatewayUnreachable | UpstreamFailed | AnswerCut):
+            state.banner.show(texts, looks=LOOKS_AFTER_A_FAULT)
 
     async def _replay(self, turn_id: str) -> None:
         message = chainlit_fixes.find_message(turn_id)

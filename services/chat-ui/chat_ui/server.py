@@ -39,6 +39,7 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
         logging.getLogger(name).setLevel(level)
     config.run.headless = True
     config.run.host, config.run.port = settings.host, settings.port
+    config.project.session_timeout = settings.session_timeout_seconds
     if settings.language != "auto":
         config.ui.language = settings.language
     load_module(str(APP_FILE))

@@ -163,6 +163,13 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="Time that a page may stay away before its answer is stopped.",
     )
+    session_timeout_seconds: int = Field(
+        3600,
+        ge=1,
+        le=604_800,
+        description="Time for which the server keeps the conversation of a page that was closed or lost its "
+        "connection.",
+    )
     shutdown_seconds: int = Field(5, ge=0, le=600, description="Time that connections get to close when it stops.")
 
     @field_validator("trusted_proxies", "login_proxies", mode="before")

@@ -105,18 +105,26 @@ class EngineBanner:
         self._on_ready = on_ready
         self._task: asyncio.Task[None] | None = None
 
-    def show(self, texts: Texts) -> None:
-        """Look now, and go on for as long as the engine takes no questions. Needs the page's context."""
+    def show(self, texts: Texts, looks: int = 1) -> None:
+        """Look now, and go on for as long as the engine takes no questions. Needs the page's context.
+
+        An engine that has just failed may still be called ready: then several looks are better than one.
+        """
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(texts))
+            self._task = asyncio.create_task(self._run(texts, looks))
 
     def hide(self) -> None:
         """The page is gone, for now at least."""
         if self._task:
             self._task.cancel()
 
-    async def _run(self, texts: Texts) -> None:
+    async def _run(self, texts: Texts, looks: int) -> None:
         state = await self._watch.state()
+        for _ in range(looks - 1):
+            if not (state and state.ready):
+                break
+            await asyncio.sleep(FRESH_SECONDS)
+            state = await self._watch.state()
         if state and state.ready:
             return
         while not (state and state.ready):

@@ -10,6 +10,7 @@
   if (html.lang === 'en') {
     html.lang = navigator.language || 'en';
   }
+  document.addEventListener('DOMContentLoaded', () => import('./accessibility.js'));
 
   // Answers reach the page with backslashes that keep its Markdown from eating text (presentation.py).
   // The copy button takes them along: they are removed outside code. Without TLS browsers offer no clipboard.

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from gateway.admission import Admission, EngineFigures, NoLimit, NumberInAll
 from gateway.agreement import Agreement
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.history import History
 from gateway.identity import Identity, Keys, KeysError, SharedKeyError, read_or_make
 from gateway.limits import Limits, MemoryLedger
 from gateway.metrics import Metrics
@@ -27,13 +28,23 @@ from gateway.policy import Clamps, Policy
 from gateway.rates import OFF, Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
-from gateway.routes import BodyReader, Counting, Generations, livez_route, metrics_route, models_route, readyz_route
+from gateway.routes import (
+    BodyReader,
+    Counting,
+    Generations,
+    livez_route,
+    metrics_route,
+    models_route,
+    readyz_route,
+    status_routes,
+)
 from gateway.settings import Settings, SettingsError
 from gateway.upstreams import EngineClient, Upstreams
 from gateway.workers import Mirror, Processes, Publisher, Shared, Truth
 
 if TYPE_CHECKING:
     from gateway.limits.valkey import SharedLedger
+    from gateway.tracing import Tracing
 
 # After the grace, streams need this long for their error event.
 LAST_EVENT_SECONDS = 2.0
@@ -93,6 +104,8 @@ class Gateway:
         gateways = common.workers if common else 1
         self.shared = self._shared(settings.state_url, memory, gateways) if settings.state_url else None
         self.limits = Limits(self.shared or memory, self.metrics)
+        self.tracing = _tracing(settings) if settings.otlp_endpoint else None
+        self.history = History(self.metrics.registry)
         self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds, common)
 
     @asynccontextmanager
@@ -100,15 +113,21 @@ class Gateway:
         """Keep the engines watched and the session open as long as the application runs."""
         if self.shared:
             await self.shared.start()
+        if self.tracing:
+            self.tracing.start()
+        self.history.start()
         try:
             async with self._following(self.mirror) if self.mirror else self._watching():
                 if self.common:
                     self.common.note_serving()
                 yield
         finally:
+            await self.history.stop()
             if self.shared:
                 await self.shared.stop()
             self.client.close()
+            if self.tracing:
+                await self.tracing.stop()
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -243,13 +262,15 @@ def create_app(settings: Settings, common: Shared | None = None) -> Application:
             # `Front` takes these; here they are known for the answer to other methods.
             *(Route(path, generations, methods=["POST"]) for path in sorted(GENERATIONS)),
             Route("/tokenize", counting, methods=["POST"]),
+            *status_routes(gateway.upstreams, gateway.history),
         ],
     )
     control.add_api_route("/v1/models", models_route(gateway.identity, gateway.upstreams, gateway.agreement))
     control.add_api_route("/livez", livez_route())
     control.add_api_route("/readyz", readyz_route(gateway.readiness, gateway.agreement))
     control.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
-    return Application(Front(Edge(generations, gateway.metrics), GENERATIONS, control), control, gateway)
+    begin_trace = gateway.tracing.begin if gateway.tracing else None
+    return Application(Front(Edge(generations, gateway.metrics, begin_trace), GENERATIONS, control), control, gateway)
 
 
 def _capacity(max_in_flight: int | str | None) -> NoLimit | NumberInAll | EngineFigures:
@@ -275,6 +296,13 @@ def _identity(settings: Settings) -> Identity:
         chat_ui_key=chat_ui_key,
         anonymous=settings.anonymous == "on",
     )
+
+
+def _tracing(settings: Settings) -> "Tracing":
+    # Half a second to load, for the few who trace.
+    from gateway.tracing import Tracing  # noqa: PLC0415
+
+    return Tracing(settings.otlp_endpoint, share=settings.trace_share, continue_clients=settings.trace_clients == "on")
 
 
 async def _refuse(_request: Request, exception: Exception) -> NoReturn:

@@ -111,4 +111,4 @@ def _milliseconds(seconds: float) -> float:
     return round(seconds * _MILLISECONDS, 2)
 
 
-_QUIET = frozenset({"livez", "readyz", "metrics"})
+_QUIET = frozenset({"livez", "readyz", "metrics", "status"})

@@ -172,4 +172,9 @@ _ROUTE_OF_PATH: dict[str, Route] = {
     "/livez": "livez",
     "/readyz": "readyz",
     "/metrics": "metrics",
+    "/status": "status",
+    "/status/figures": "status",
+    "/status/page.css": "status",
+    "/status/page.js": "status",
+    "/status/targets": "status",
 }

@@ -9,15 +9,18 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import ClientDisconnected, GatewayError, InternalError, Outcome
 from gateway.logs import log_exchange
 from gateway.metrics import Metrics, route_label
-from gateway.schemas import RELAYED_ROUTES, Exchange, remember
+from gateway.schemas import RELAYED_ROUTES, Exchange, Trace, remember
 from gateway.sse import error_event
 
+# Begins the trace of a request, by its headers.
+BeginTrace = Callable[[Exchange, Sequence[tuple[bytes, bytes]]], Trace]
 _log = logging.getLogger("gateway.edge")
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _TOO_MANY_REQUESTS = 429
@@ -29,9 +32,10 @@ _SERVER_FAULT = 500
 class Edge:
     """Wraps the application; errors become answers here and nowhere else."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, begin_trace: BeginTrace | None = None) -> None:
         self._app = app
         self._metrics = metrics
+        self._begin_trace = begin_trace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; lifespan messages pass through."""
@@ -51,6 +55,8 @@ class Edge:
         relayed = exchange.route in RELAYED_ROUTES
         if relayed:
             self._metrics.in_flight.inc()
+            if self._begin_trace:
+                exchange.trace = self._begin_trace(exchange, scope["headers"])
         try:
             await self._serve(scope, receive, send_marked, exchange)
         finally:
@@ -76,6 +82,8 @@ class Edge:
         finished_at = time.perf_counter()
         outcome = exchange.outcome or _outcome_of(exchange.status)
         self._metrics.settle(exchange, outcome, finished_at)
+        if exchange.trace:
+            exchange.trace.end(exchange, outcome, finished_at)
         log_exchange(exchange, outcome, finished_at)
 
 

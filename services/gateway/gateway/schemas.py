@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Literal, Protocol, cast, get_args
 
 from pydantic import BaseModel
 from starlette.types import Scope
@@ -10,7 +10,9 @@ from starlette.types import Scope
 from gateway.errors import Outcome
 from gateway.rates import Allowance
 
-Route = Literal["chat_completions", "completions", "tokenize", "models", "livez", "readyz", "metrics", "other"]
+Route = Literal[
+    "chat_completions", "completions", "tokenize", "models", "livez", "readyz", "metrics", "status", "other"
+]
 ROUTES: tuple[Route, ...] = get_args(Route)
 RELAYED_ROUTES: frozenset[Route] = frozenset({"chat_completions", "completions"})
 # The launcher's words for how far an engine has come, in this order.
@@ -38,6 +40,16 @@ class Client:
     allowance: Allowance
 
 
+class Trace(Protocol):
+    """One request's trace, for whoever serves it."""
+
+    def call_engine(self, engine: str, model: str) -> str | None:
+        """Note that an engine is called, by its label and what it serves; return the `traceparent` for it."""
+
+    def end(self, exchange: "Exchange", outcome: Outcome, finished_at: float) -> None:
+        """Note how the request has ended."""
+
+
 @dataclass(slots=True)
 class Exchange:
     """What is known of one request; times in seconds of `time.perf_counter()`, 0.0 where not reached."""
@@ -56,6 +68,8 @@ class Exchange:
     client: str = ""
     # What tells the client how it stands, for the answer whatever that is.
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    # None where nobody traces.
+    trace: Trace | None = None
     streamed: bool = False
     engine: str | None = None
     body_read_at: float = 0.0
@@ -66,6 +80,11 @@ class Exchange:
     answer_started_at: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def engine_headers(self) -> dict[str, str]:
+        """The names by which an engine logs the request."""
+        return {"X-Request-Id": self.engine_request_id, "X-Gateway-Request-Id": self.request_id}
 
     @property
     def queued_seconds(self) -> float:

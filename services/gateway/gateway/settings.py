@@ -133,6 +133,18 @@ class Settings(BaseModel):
         description="Folder for what the gateway learns: how long engines take to start. /state in the image. "
         "Empty: it forgets when it ends.",
     )
+    otlp_endpoint: str = Field(
+        "",
+        description="Where traces go: an OTLP collector, http(s)://host:4318 (HTTP, protobuf). Empty: no traces.",
+    )
+    trace_share: float = Field(
+        1.0, ge=0, le=1, allow_inf_nan=False, description="Share of the requests that are traced, 0 to 1."
+    )
+    trace_clients: Literal["on", "off"] = Field(
+        "off",
+        description="Whether a client's own trace (traceparent) is continued, its word on sampling included. Only "
+        "where all clients are your own.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 
     @field_validator("upstreams", mode="before")
@@ -196,6 +208,13 @@ class Settings(BaseModel):
             raise ValueError("write http://host:port, such as http://nginx:8080")
         return value.rstrip("/")
 
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _check_otlp_endpoint(cls, value: str) -> str:
+        if value and not _OTLP_ENDPOINT.fullmatch(value):
+            raise ValueError("write http://host:port or https://host:port, such as http://collector:4318")
+        return value.rstrip("/")
+
     @field_validator("workers")
     @classmethod
     def _check_workers(cls, value: int | None, info: ValidationInfo) -> int | None:
@@ -206,7 +225,7 @@ class Settings(BaseModel):
             )
         return value
 
-    @field_validator("warmup", "anonymous", "log_level", mode="before")
+    @field_validator("warmup", "anonymous", "trace_clients", "log_level", mode="before")
     @classmethod
     def _lower(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
@@ -221,6 +240,7 @@ _UPSTREAM = re.compile(
 
 
 _EDGE_URL = re.compile(rf"http://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_NAME})(?::(?P<port>[1-9][0-9]{{0,4}}))?/?")
+_OTLP_ENDPOINT = re.compile(rf"https?://(?:\[[0-9A-Fa-f:.]+\]|{_NAME})(?::[1-9][0-9]{{0,4}})?(?:/[^\s?#@]*)?")
 _STATE_URL = re.compile(r"(?:redis|rediss|unix)://\S+")
 
 

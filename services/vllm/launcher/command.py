@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import draining
+from launcher import draining, request_log
 from launcher.checkpoint import Checkpoint
 from launcher.errors import BadSetting
 from launcher.installation import Installation
@@ -17,7 +17,6 @@ from launcher.settings import Settings, foreign
 # vLLM drains for this much less than the limit: the notice and tearing processes down take a few seconds.
 _TEARDOWN_SECONDS = 5
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[1])
-_QUIET_PATHS = "/health,/metrics,/ping"
 # Experts are moved every 3,000 steps by the load of the last 1,000 (vLLM's own numbers); once in that time the log says
 # how even it is, which costs an exchange between the cards.
 _EPLB = json.dumps({"log_balancedness": True, "log_balancedness_interval": 1000})
@@ -35,6 +34,7 @@ _CACHES = {
     "XDG_CACHE_HOME": "xdg",
     "XDG_CONFIG_HOME": "xdg/config",
 }
+_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_SERVICE_NAME": "ernie-engine"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,11 @@ def build(
         *("--max-model-len", str(plan.context_tokens)),
         *("--kv-cache-memory-bytes", str(plan.kv_cache_bytes)),
         *_chosen(settings, plan),
+        *(
+            ("--otlp-traces-endpoint", f"{settings.otlp_endpoint.rstrip('/')}/v1/traces")
+            if settings.otlp_endpoint
+            else ()
+        ),
         *_http(settings, plan, installation),
     ]
     return (*argv, *settings.extra_args)
@@ -99,8 +104,10 @@ def _http(settings: Settings, plan: Plan, installation: Installation) -> list[st
         )
     python: tuple[tuple[str, ...], ...] = (
         ("--disable-fastapi-docs",),
-        ("--disable-access-log-for-endpoints", _QUIET_PATHS),
+        # Its lines have no ids; the second middleware writes better ones, and of the first's refusals too.
+        ("--disable-uvicorn-access-log",),
         ("--middleware", draining.MIDDLEWARE),
+        ("--middleware", request_log.MIDDLEWARE),
         ("--api-server-count", str(plan.api_servers)) if plan.api_servers > 1 else (),
     )
     both = (("--shutdown-timeout", str(max(0, settings.shutdown_timeout_seconds - _TEARDOWN_SECONDS))),)
@@ -118,6 +125,7 @@ def server_environment(
         result.pop(name, None)
     return {
         "VLLM_NO_USAGE_STATS": "1",
+        **(_TRACES if settings.otlp_endpoint else {}),
         **result,
         **_cards(plan, index),
         **plan.environment,

@@ -148,6 +148,12 @@ class Settings(BaseModel):
         description="An engine that has work and computes nothing for so many seconds is ended. Empty: 60 with a GPU,"
         " 300 without one.",
     )
+    otlp_endpoint: str = Field(
+        "",
+        pattern=r"^(https?://[^\s@]+)?$",
+        description="Where vLLM's own traces go: an OTLP collector, http(s)://host:4318 (HTTP, protobuf), as a rule"
+        " that of GATEWAY_OTLP_ENDPOINT. Empty: no traces.",
+    )
     cache_dir: str = Field(
         "",
         pattern=r"^(/.*)?$",

@@ -26,14 +26,32 @@ async def get(path: str = "/", host: str = "page.example:8080", **headers: str) 
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://page.example:8080", "https://page.example", "http://page.example", "https://chat.example"]
+    ("origin", "host"),
+    [
+        ("http://page.example:8080", "page.example:8080"),
+        ("http://page.example", "page.example"),
+        ("https://page.example", "page.example"),
+        ("https://page.example", "page.example:443"),
+        ("http://[::1]:8080", "[::1]:8080"),
+        ("https://chat.example", "page.example:8080"),
+    ],
 )
-async def test_own_and_allowed_pages_may_call(origin: str) -> None:
-    assert (await get(origin=origin)).status_code == 200
+async def test_own_and_allowed_pages_may_call(origin: str, host: str) -> None:
+    assert (await get(host=host, origin=origin)).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "http://page.example.evil.example", "null", "http://[", "http://chat.example"]
+    "origin",
+    [
+        "http://evil.example",
+        "http://page.example.evil.example:8080",
+        "http://page.example",
+        "http://page.example:3000",
+        "null",
+        "http://[",
+        "http://page.example:x",
+        "http://chat.example",
+    ],
 )
 async def test_pages_of_other_sites_are_refused(origin: str) -> None:
     response = await get(origin=origin)
@@ -66,3 +84,10 @@ async def test_page_may_load_from_its_own_site_only() -> None:
 )
 async def test_files_are_cached_as_long_as_their_names_allow(path: str, policy: str) -> None:
     assert policy in (await get(path)).headers["cache-control"]
+
+
+async def test_a_file_is_refused_unread_with_a_sentence_for_the_page() -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(EDGE), base_url="http://page.example") as client:
+        response = await client.post("/project/file", params={"session_id": "s"}, files={"file": ("a.txt", "text")})
+    assert response.status_code == 403
+    assert "text only" in response.json()["detail"]

@@ -34,10 +34,20 @@ def test_the_gateways_own_word_counts_where_the_launcher_is_done_or_silent() -> 
     assert read_report(report(engine("warming", "serving"))).stage == "warming"
     assert read_report(report(engine("loading"))).stage == "loading"
     assert read_report(report(engine("draining", "stopping"))).stage == ""
+    # It has died, and its launcher has not noticed yet.
+    assert read_report(report(engine("unreachable", "serving"))).stage == ""
+
+
+def test_share_is_that_of_the_time_where_earlier_starts_are_known() -> None:
+    start = {"elapsed_seconds": 30.0, "usual_seconds": 90.0, "seconds_left": 60.0}
+    state = read_report(report({**engine("unreachable", "starting"), "start": start}, seconds_left=60.0))
+    assert state.share == pytest.approx(1 / 3)
+    unknown = {"elapsed_seconds": 30.0, "usual_seconds": None, "seconds_left": None}
+    assert read_report(report({**engine("unreachable", "starting"), "start": unknown})).share == pytest.approx(3 / 8)
 
 
 def test_share_grows_with_every_stage() -> None:
-    stages = ("checking", "downloading", "starting", "loading", "compiling", "capturing", "warming", "serving")
+    stages = ("checking", "downloading", "starting", "loading", "compiling", "capturing", "warming")
     shares = [read_report(report(engine("loading", stage, 0.9))).share for stage in stages]
     assert shares == sorted(shares)
     assert EngineState(ready=False, stage="warming", progress=1.0).share == 1.0

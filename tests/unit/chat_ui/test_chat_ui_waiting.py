@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from chat_ui import engine_watch, retrying, waiting
@@ -12,7 +12,7 @@ from chat_ui.errors import ChatError, EngineBusy, EngineNotReady, GatewayUnreach
 from chat_ui.gateway import Gateway, Place
 from chat_ui.retrying import MAX_HELD_SECONDS, MAX_RUNNING_SECONDS, Respite
 from chat_ui.texts import ENGLISH
-from chat_ui.waiting import PendingNotice, describe_engine
+from chat_ui.waiting import EngineBanner, PendingNotice, describe_engine
 
 LOADING = EngineState(ready=False, stage="loading", progress=0.45, seconds_left=40.2)
 TICK = 0.01
@@ -104,7 +104,7 @@ async def test_pending_answer_follows_the_engine_and_the_queue() -> None:
         assert ENGLISH.waiting_kept in text
         assert not notice.has_waited
         notice.note(Place(4, 30.0))
-        while "3 questions come first" not in text:
+        while "3 before yours" not in text:
             text = await shown.next()
         assert "about 30 s" not in text, "the seconds are those of the start, and stand there already"
         assert notice.has_waited
@@ -133,6 +133,29 @@ async def test_ready_engine_without_a_queue_needs_no_word() -> None:
     await asyncio.wait_for(told.looked_at.wait(), 5)
     notice.stop()
     assert shown.texts.empty()
+
+
+@pytest.mark.parametrize(("looks", "shown"), [(1, []), (3, [ENGLISH.engine_unreached, ENGLISH.engine_ready])])
+async def test_banner_of_an_engine_that_is_still_called_ready_takes_several_looks(
+    monkeypatch: pytest.MonkeyPatch, looks: int, shown: list[str]
+) -> None:
+    monkeypatch.setattr(engine_watch, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "FRESH_SECONDS", TICK)
+    watching, told = watch(READY, READY, GatewayUnreachable(), READY)
+    texts: list[str] = []
+    over = asyncio.Event()
+
+    async def send(message: dict[str, Any]) -> None:
+        texts.append(message["text"])
+
+    async def on_ready() -> None:
+        over.set()
+
+    banner = EngineBanner(watching, send, on_ready)
+    banner.show(ENGLISH, looks)
+    await asyncio.wait_for(over.wait() if shown else told.looked_at.wait(), 5)
+    banner.hide()
+    assert texts == shown
 
 
 async def test_refusal_counts_down_to_its_end() -> None:

@@ -126,7 +126,7 @@ def installation() -> Callable[[str], Installation]:
     flags = frozenset(
         {
             *("--dtype", "--port", "--max-model-len", "--disable-fastapi-docs", "--shutdown-timeout"),
-            *("--disable-access-log-for-endpoints", "--max-num-batched-tokens", "--enable-prefix-caching"),
+            *("--disable-uvicorn-access-log", "--max-num-batched-tokens", "--enable-prefix-caching"),
             *(
                 "--no-enable-prefix-caching",
                 "--enable-expert-parallel",

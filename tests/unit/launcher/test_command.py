@@ -46,9 +46,28 @@ def test_on_a_card(argv: Callable[..., tuple[str, ...]], model: Path) -> None:
     assert int(_value(words, "--kv-cache-memory-bytes")) > 1 << 30
     assert 0 < float(_value(words, "--gpu-memory-utilization")) < 0.5
     assert _value(words, "--shutdown-timeout") == "25"
-    assert _value(words, "--middleware") == "launcher.draining.Draining"
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--middleware"] == [
+        "launcher.draining.Draining",
+        # The later is the outer: what the other refuses is logged too.
+        "launcher.request_log.RequestLog",
+    ]
     assert "--disable-fastapi-docs" in words
     assert "--enforce-eager" not in words
+
+
+def test_traces_go_where_they_are_sent(
+    argv: Callable[..., tuple[str, ...]], ernie: Checkpoint, machine: Machine
+) -> None:
+    assert "--otlp-traces-endpoint" not in argv("a10")
+    sent = argv("a10", otlp_endpoint="http://collector:4318/")
+    assert _value(sent, "--otlp-traces-endpoint") == "http://collector:4318/v1/traces"
+    settings = Settings(model="baidu/ERNIE-4.5-0.3B-PT", otlp_endpoint="http://collector:4318")
+    plan = make(settings, machine("a10"), ernie, "cuda")
+    result = server_environment(settings, plan, {"OTEL_SERVICE_NAME": "mine"})
+    # vLLM takes OTLP for gRPC unless told.
+    assert result["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
+    assert result["OTEL_SERVICE_NAME"] == "mine"
+    assert "OTEL_SERVICE_NAME" not in server_environment(Settings(), plan, {})
 
 
 def test_on_a_cpu(argv: Callable[..., tuple[str, ...]]) -> None:
@@ -139,7 +158,7 @@ def test_the_choices_of_the_plan_become_flags(argv: Callable[..., tuple[str, ...
 
 def test_the_rust_front_end_gets_none_of_the_python_ones_flags(argv: Callable[..., tuple[str, ...]]) -> None:
     words = argv("h200", front_end="rust", api_servers=4)
-    python = ("--middleware", "--disable-fastapi-docs", "--disable-access-log-for-endpoints", "--api-server-count")
+    python = ("--middleware", "--disable-fastapi-docs", "--disable-uvicorn-access-log", "--api-server-count")
     assert not {*python} & {*words}
     assert _value(words, "--shutdown-timeout") == "25"
     assert {*python} <= {*argv("h200", api_servers=4)}

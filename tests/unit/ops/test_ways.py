@@ -1,18 +1,26 @@
 """The choice of a way, and the states that end a start."""
 
+import os
+import signal
 import socket
+import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from ops.containers import Containers, _state_of
+from ops.container import merge, state_of
+from ops.containers import Containers
 from ops.errors import StackError
 from ops.host import Host, _offers_nvidia, require_free_disk, require_free_ports
+from ops.process import tree_of, usage_of_tree
 from ops.processes import Processes
 from ops.settings import Settings, Way
+from ops.stage import Stage, furthest_behind
 from ops.supervision import pairs
 from ops.up import choose_way
+from ops.way import ServiceState
 
 GPU = Host(docker=True, nvidia=True, why="Docker and an NVIDIA GPU are here")
 CPU = Host(docker=True, nvidia=False, why="no card")
@@ -90,8 +98,42 @@ def test_too_little_disk_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_container_states(state: dict[str, object], restarts: int, word: str, healthy: bool, failed: bool) -> None:
-    found = _state_of(SimpleNamespace(attrs={"State": state, "RestartCount": restarts}))  # type: ignore[arg-type]
+    found = state_of(SimpleNamespace(attrs={"State": state, "RestartCount": restarts}))  # type: ignore[arg-type]
     assert (found.word, found.healthy, found.failed) == (word, healthy, failed)
+
+
+def test_all_engines_of_a_scaled_service_are_shown() -> None:
+    one = ServiceState("healthy", healthy=True)
+    two = ServiceState("starting")
+    gone = ServiceState("ended with 5, restarts: 3", failed=True)
+    assert merge([]) == ServiceState("waiting")
+    assert merge([two]) is two
+    assert merge([one, two]) == ServiceState("1 of 2 healthy; starting", healthy=True)
+    # One engine that gave up does not fail the start while another works or still may.
+    assert merge([one, gone]).failed is False
+    assert merge([gone, gone]).failed is True
+
+
+def test_the_engine_that_keeps_others_waiting_is_shown() -> None:
+    assert furthest_behind([]) is None
+    assert furthest_behind([Stage("serving"), Stage("compiling"), Stage("loading")]) == Stage("loading")
+    assert furthest_behind([Stage("serving")]) == Stage("serving")
+
+
+def test_a_tree_of_processes_is_counted_whole() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as shell:
+        try:
+            deadline = time.monotonic() + 10
+            while len(tree_of(shell.pid)) < 2:
+                assert time.monotonic() < deadline, "the shell has not started its child"
+                time.sleep(0.01)
+            usage = usage_of_tree(shell.pid, "now")
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert usage.threads == 2
+    assert usage.handles >= 6
+    assert usage.memory_bytes > 500_000
+    assert usage_of_tree(shell.pid, "now").memory_bytes == 0
 
 
 def test_values_pass_through_supervisords_quotes() -> None:

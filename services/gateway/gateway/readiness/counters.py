@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass
 
 _SAMPLE = re.compile(
-    rb"^(?:vllm:(num_requests_running|num_requests_waiting|prompt_tokens_total|generation_tokens_total)"
+    rb"^(?:vllm:(num_requests_running|num_requests_waiting|prompt_tokens_total|generation_tokens_total"
+    rb"|kv_cache_usage_perc)"
     rb"|(process_start_time_seconds))(?:\{.*\})? ([0-9.eE+-]+)",
     re.MULTILINE,
 )
@@ -13,12 +14,16 @@ _SAMPLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One look at an engine's metrics, summed over its API servers and engine processes; `started_at` in Unix time."""
+    """One look at an engine's metrics, summed over its API servers and engine processes; `started_at` in Unix time.
+
+    `cache` is the share of the KV cache in use, the fullest engine process's; None where none publishes it.
+    """
 
     running: float
     waiting: float
     tokens: float
     started_at: float
+    cache: float | None = None
 
 
 def read_counters(exposition: bytes) -> Counters | None:
@@ -30,6 +35,7 @@ def read_counters(exposition: bytes) -> Counters | None:
         b"generation_tokens_total": 0.0,
     }
     found, started_at = False, 0.0
+    cache: float | None = None
     for sample in _SAMPLE.finditer(exposition):
         try:
             value = float(sample[3])
@@ -40,9 +46,11 @@ def read_counters(exposition: bytes) -> Counters | None:
         if sample[1] is None:
             # Of several processes the youngest: its start is what made the engine new.
             started_at = max(started_at, value)
+        elif sample[1] == b"kv_cache_usage_perc":
+            cache = max(cache or 0.0, value)
         else:
             sums[sample[1]] += value
-        found = found or sample[1] is not None
+        found = found or sample[1] in sums
     if not found:
         return None
     return Counters(
@@ -50,4 +58,5 @@ def read_counters(exposition: bytes) -> Counters | None:
         waiting=sums[b"num_requests_waiting"],
         tokens=sums[b"prompt_tokens_total"] + sums[b"generation_tokens_total"],
         started_at=started_at,
+        cache=cache,
     )

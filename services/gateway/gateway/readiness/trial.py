@@ -53,7 +53,7 @@ async def run_trial(
     )
     called_at = time.perf_counter()
     async with asyncio.timeout(timeout_seconds):
-        with await client.post(engine, CHAT_PATH, body, f"trial-{secrets.token_hex(8)}") as answer:
+        with await client.post(engine, CHAT_PATH, body, {"X-Request-Id": f"trial-{secrets.token_hex(8)}"}) as answer:
             if answer.status != _OK:
                 raise TrialFault(f"a generation was answered with status {answer.status}")
             return await _read(answer, called_at)

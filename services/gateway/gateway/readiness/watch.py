@@ -188,7 +188,7 @@ class EngineWatch:
             return None
         counters = read_counters(body) if status == _OK else None
         if counters:
-            load = Load(counters.waiting, counters.running, self._engine.outstanding)
+            load = Load(counters.waiting, counters.running, self._engine.outstanding, counters.cache)
             self._transitions.show_load(self._engine, load)
         return counters
 

@@ -136,7 +136,7 @@ class Relay:
         limit = self._times.stream.first_token if generation.stream else self._times.answer
         try:
             async with asyncio.timeout(limit):
-                return await self._client.post(engine, generation.path, generation.body, job.exchange.engine_request_id)
+                return await self._client.post(engine, generation.path, generation.body, _headers(job.exchange, engine))
         except TimeoutError:
             raise UpstreamTimeout(f"The engine did not answer within {limit:.0f} s. Try again.") from None
 
@@ -171,3 +171,11 @@ class Relay:
         job.watch.stop()
         await job.reply.send_whole(body)
         exchange.answer_started_at = time.perf_counter()
+
+
+def _headers(exchange: Exchange, engine: Engine) -> dict[str, str]:
+    """Return what the engine is told of a request besides its body: names for its log and for its trace."""
+    headers = exchange.engine_headers
+    if exchange.trace and (parent := exchange.trace.call_engine(engine.label, engine.model)):
+        headers["traceparent"] = parent
+    return headers

@@ -71,7 +71,7 @@ class Counting:
         exchange.engine = engine.label
         try:
             async with asyncio.timeout(COUNT_SECONDS):
-                with await self._client.post(engine, counted.path, counted.body, exchange.engine_request_id) as answer:
+                with await self._client.post(engine, counted.path, counted.body, exchange.engine_headers) as answer:
                     if answer.status != _OK:
                         raise await refusal_of(answer)
                     return _numbers_in(await answer.read_whole(MAX_ANSWER_BYTES))

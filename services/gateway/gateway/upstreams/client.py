@@ -1,6 +1,7 @@
 """HTTP with engines and launchers: a few connections each, bytes as they come."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import closing
 from types import TracebackType
 from typing import Self
@@ -107,13 +108,14 @@ class EngineClient:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._connections: WeakKeyDictionary[Engine | Launcher, Connections] = WeakKeyDictionary()
 
-    async def post(self, engine: Engine, path: str, body: bytes, request_id: str) -> Answer:
+    async def post(self, engine: Engine, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Send a JSON body and return the answer's head.
 
         Raises UpstreamUnavailable only if nothing was sent. Cancelling closes the connection, which aborts
         the engine's work. Sets no timeout but the one for connecting.
         """
-        fields = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nX-Request-Id: {request_id}\r\n"
+        lines = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+        fields = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return Answer(await self._ask(engine, "POST", path, fields, body), engine)
 
     async def get(

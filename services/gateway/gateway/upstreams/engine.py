@@ -53,12 +53,14 @@ class Start:
 class Load:
     """What one look found: requests in the engine's own queue and running, and how many were ours in all.
 
-    `at` tells it from other looks that found the same.
+    `cache` is the share of its KV cache in use, None where it does not say; `at` tells the look from others that found
+    the same.
     """
 
     waiting: float
     running: float
     ours: int
+    cache: float | None = None
     at: float = field(default_factory=time.monotonic)
 
 
@@ -151,6 +153,11 @@ class Engine:
         if self.is_suspect:
             return State.UNREACHABLE
         return State.DRAINING if self.is_stopping and self.state in _TAKES_REQUESTS else self.state
+
+    @property
+    def model(self) -> str:
+        """The name of what it serves; of several, the first; empty until it has listed any."""
+        return str(self.models[0]["id"]) if self.models else ""
 
     @property
     def family(self) -> str:

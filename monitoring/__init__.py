@@ -1,0 +1,1 @@
+"""Prometheus's and Grafana's configuration, and what writes the dashboards."""

@@ -1,0 +1,1 @@
+"""`make soak`: a bounded load for hours, and whether anything grows, slows or restarts under it."""

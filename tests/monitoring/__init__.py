@@ -1,0 +1,1 @@
+"""What Prometheus and Grafana are given: rules, dashboards, containers, and the metrics that all of them name."""
