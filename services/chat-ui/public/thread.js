@@ -6,3 +6,16 @@ window.addEventListener('message', (event) => {
     history.replaceState(history.state, '', `/thread/${event.data.id}`);
   }
 });
+
+// Chainlit's link to the export tells no page where it was clicked.
+document.addEventListener(
+  'click',
+  (event) => {
+    const link = event.target.closest?.('a[href^="/history/export"]');
+    const thread = location.pathname.match(/^\/thread\/([0-9a-f-]{36})$/);
+    if (link) {
+      link.href = `/history/export${thread ? `?thread=${thread[1]}` : ''}`;
+    }
+  },
+  true,
+);

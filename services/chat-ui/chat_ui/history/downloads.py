@@ -3,7 +3,7 @@
 import html
 import re
 from collections.abc import AsyncIterator, Callable
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -17,7 +17,6 @@ from chat_ui.history.threads import Thread
 
 PAGE = "/history/export"
 FILE = re.compile(r"/history/export/(?P<what>all|[0-9a-f-]{36})\.(?P<kind>md|json)")
-THREAD = re.compile(r"/thread/(?P<id>[0-9a-f-]{36})")
 TYPES = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 AWAY = "对话记录暂时不可用，请稍后再试。 Conversations cannot be read now: try again later.\n"
 UNSAFE = re.compile(r'[\\/:*?"<>|\x00-\x1f]+')
@@ -70,10 +69,9 @@ class Downloads:
         return _download(text, file["kind"], thread.name or thread.id)
 
     async def _offer(self, request: Request) -> Response:
-        """Show what there is to take along; the conversation is the one that the person comes from."""
+        """Show what there is to take along; the page names the conversation that the person comes from (thread.js)."""
         chinese = _wants_chinese(request, self._language)
-        came_from = THREAD.fullmatch(urlsplit(request.headers.get("referer", "")).path)
-        thread = await self._find(came_from["id"]) if came_from else None
+        thread = await self._find(request.query_params.get("thread", ""))
         title = "导出对话" if chinese else "Export conversations"
         parts = [f"<h1>{title}</h1>"]
         if thread:
