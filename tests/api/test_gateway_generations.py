@@ -97,6 +97,7 @@ async def test_engine_gets_no_header_of_the_client(engine: FakeEngine, gateway: 
     await gateway.chat(headers={**headers, "x-gone": "1", "accept-encoding": "gzip"})
     names = {name.lower() for name, _ in engine.calls[0].headers}
     allowed = {"host", "accept", "accept-encoding", "content-length", "content-type", "user-agent", "x-request-id"}
+    allowed.add("x-gateway-request-id")
     assert names <= allowed
     assert engine.calls[0].header("accept-encoding") == "identity"
     assert engine.calls[0].header("x-request-id") != "mine", "two requests of one id would meet in the engine"

@@ -83,7 +83,7 @@ async def test_compressed_body_is_415(gateway: RunningGateway) -> None:
 
 
 async def test_body_that_does_not_come_is_408(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.routes.generations.BODY_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.routes.bodies.BODY_SECONDS", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
     assert b" 408 " in await asyncio.wait_for(reader.readline(), 2)
@@ -100,7 +100,7 @@ async def test_client_that_leaves_while_sending_is_counted_once(gateway: Running
     assert await gateway.metric("gateway_requests_total", route="chat_completions", outcome="disconnected") == 1
 
 
-NOT_SERVED = ["/", "/docs", "/redoc", "/openapi.json", "/health", "/version", "/tokenize", "/invocations", "/load",
+NOT_SERVED = ["/", "/docs", "/redoc", "/openapi.json", "/health", "/version", "/invocations", "/load",
               "/v1/embeddings", "/v1/models/", "/v1/models/x", "/v1/chat/completions/", "/v1/chat//completions",
               "//v1/models", "/v1/responses", "/v1/audio/transcriptions", "/pooling", "/%2e%2e/metrics"]  # fmt: skip
 

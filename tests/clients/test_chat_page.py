@@ -37,7 +37,7 @@ async def test_question_that_fails_is_generated_once_and_told(
     shown: list[Piece | Finish] = []
 
     async def ask(page: Gateway) -> None:
-        async for piece in page.stream_answer("ernie-demo", QUESTION, 9, {}):
+        async for piece in page.stream_answer("ernie-demo", QUESTION, {"max_tokens": 9}, {}):
             shown.append(piece)  # noqa: PERF401  (what came before the error counts)
 
     engine.script = script
@@ -54,7 +54,7 @@ async def test_question_that_fails_is_generated_once_and_told(
 async def test_person_who_stops_frees_the_engine(engine: FakeEngine, gateway: RunningGateway) -> None:
     engine.script = after_events(1, hold)
     page = Gateway(url_of(gateway), GatewayKey(""), connect_timeout_seconds=5, idle_timeout_seconds=5)
-    answer = page.stream_answer("ernie-demo", QUESTION, 9, {})
+    answer = page.stream_answer("ernie-demo", QUESTION, {"max_tokens": 9}, {})
     async with aclosing(answer):
         assert await anext(answer) == Piece(TEXT[0])
     async with asyncio.timeout(1):

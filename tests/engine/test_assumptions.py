@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from gateway.upstreams.client import KEEPALIVE_SECONDS
+from gateway.upstreams.connections import KEEPALIVE_SECONDS
 
 from tests.fakes.engine import FakeEngine
 from tests.fakes.gateway import RunningGateway, running_gateway

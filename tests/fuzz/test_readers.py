@@ -8,6 +8,7 @@ import re
 import time
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -49,10 +50,10 @@ def test_any_address_is_one_that_can_be_used_or_is_refused_on_one_line(text: str
         return
     places = [host_and_port(name, 8000) for name in (*upstreams._names, *upstreams.launchers.names)]
     for engine in upstreams.engines:
-        url = engine.url("/health")
+        url = urlsplit(f"{engine.base_url}/health")
         assert url.path == "/health"
-        assert url.user is url.password is None
-        places.append((url.host or "", url.port or 0))
+        assert url.username is url.password is None
+        places.append((url.hostname or "", url.port or {"http": 80, "https": 443}[url.scheme]))
     assert all(is_host(host) and 1 <= port <= 65_535 for host, port in places), places
     labels = [engine.label for engine in upstreams.engines]
     assert len(labels) == len(set(labels)), "two engines of one name would share their metrics"
@@ -171,7 +172,7 @@ def test_any_status_of_a_launcher_is_one_or_a_fault(body: bytes) -> None:
         assert stage.words.isprintable()
         assert math.isfinite(stage.since)
         assert stage.progress is None or 0 <= stage.progress <= 1
-    assert all(Engine("x", f"http://a:{engine.port}").url("/health").port == engine.port for engine in told.engines)
+    assert all(1 <= engine.port <= 65_535 for engine in told.engines)
 
 
 # --- Retry-After ---------------------------------------------------------------

@@ -1,5 +1,4 @@
 """The real process: how it starts, refuses to start, answers its health check and ends."""
-# ruff: noqa: RUF001
 
 import signal
 import socket
@@ -96,7 +95,7 @@ def test_page_names_no_foreign_host(running: tuple[subprocess.Popen[str], str, P
     assert "/public/katex/katex.min.css" in html
 
 
-@pytest.mark.parametrize(("language", "greeting"), [("zh-CN", "你是谁？"), ("en-US", "Who are you?")])
+@pytest.mark.parametrize(("language", "greeting"), [("zh-CN", "写一首短诗"), ("en-US", "Write a short poem")])
 def test_starters_speak_the_persons_language(
     running: tuple[subprocess.Popen[str], str, Path], language: str, greeting: str
 ) -> None:

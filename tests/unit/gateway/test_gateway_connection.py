@@ -22,7 +22,7 @@ async def asking(handler: Callable[[Call], Awaitable[None]]) -> AsyncIterator[tu
     await server.start()
     engine = Engine("engine", f"http://127.0.0.1:{server.port}")
     try:
-        yield lambda: client.post(engine, "/v1/completions", b"{}", "1"), server, client
+        yield lambda: client.post(engine, "/v1/completions", b"{}", {}), server, client
         assert client.open_connections == 0
     finally:
         client.close()
@@ -161,5 +161,5 @@ async def test_cancelling_before_the_head_ends_the_engines_work() -> None:
 async def test_address_that_cannot_be_reached_is_unavailable(base_url: str) -> None:
     client = EngineClient(5)
     with pytest.raises(UpstreamUnavailable):
-        await client.post(Engine("engine", base_url), "/v1/completions", b"{}", "1")
+        await client.post(Engine("engine", base_url), "/v1/completions", b"{}", {})
     assert client.open_connections == 0
