@@ -1,6 +1,8 @@
 """Connections to engines: kept while they are sound, bounded, and never one answer's bytes in another."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -163,3 +165,15 @@ async def test_address_that_cannot_be_reached_is_unavailable(base_url: str) -> N
     with pytest.raises(UpstreamUnavailable):
         await client.post(Engine("engine", base_url), "/v1/completions", b"{}", {})
     assert client.open_connections == 0
+
+
+async def test_request_never_goes_to_a_connection_that_the_engine_has_closed() -> None:
+    async with asking(whole) as (ask, server, _):
+        for number in range(1, 4):
+            with await ask() as answer:
+                await answer.read_whole(100)
+            # Its end is in the kernel by then; the client's loop has had no turn to hear of it.
+            for transport in server.transports:
+                with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as end:
+                    end.shutdown(socket.SHUT_WR)
+            assert server.connections == number

@@ -143,7 +143,8 @@ class EngineClient:
         self, peer: Engine | Launcher, method: str, path: str, fields: str = "", body: bytes = b""
     ) -> Connection:
         connections = self._connections_to(peer)
-        connection = await connections.take()
+        # One that is free may be closed at this very moment; a look must not take that for the engine's fault.
+        connection = await connections.take(new=method == "GET")
         head = f"{method} {path} HTTP/1.1\r\nHost: {connections.authority}\r\n{_ALWAYS}{fields}\r\n"
         try:
             await connection.ask(head.encode("ascii") + body)

@@ -5,6 +5,7 @@ of the gateway (docs/adr/0019). The grammar is httptools' (llhttp), as on the se
 """
 
 import asyncio
+import select
 from collections.abc import Callable
 
 import httptools
@@ -32,6 +33,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._unread: list[bytes] = []
         self._is_paused = False
+        self._arrivals = select.poll()
         self.is_lost = False
         self.idle_since = 0.0
         self._begin()
@@ -82,6 +84,14 @@ class Connection(asyncio.Protocol):
         """Whether the answer has come whole and all of it was read."""
         return self._is_complete and not self._unread
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it can take a request: the engine has not closed it, though the loop may not know yet.
+
+        A POST that reaches a closed connection is lost, and must not be sent twice.
+        """
+        return not self.is_lost and not self._arrivals.poll(0)
+
     def close(self) -> None:
         """Give the connection back if the answer has come whole, else drop it."""
         self._parser = None
@@ -111,6 +121,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._arrivals.register(transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLRDHUP)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End an answer that has no length of its own; any other is broken."""

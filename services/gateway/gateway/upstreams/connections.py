@@ -28,16 +28,16 @@ class Connections:
         self._sweeper: asyncio.TimerHandle | None = None
         self.taken = 0
 
-    async def take(self) -> Connection:
+    async def take(self, *, new: bool = False) -> Connection:
         """Return a connection that is free, or a new one; `Connection.close` gives it back. Raises UpstreamUnavailable.
 
         Cancelling leaves nothing open.
         """
         self.taken += 1
         stale_before = time.monotonic() - KEEPALIVE_SECONDS
-        while self._free:
+        while self._free and not new:
             connection = self._free.pop()
-            if connection.idle_since > stale_before and not connection.is_lost:
+            if connection.idle_since > stale_before and connection.is_quiet:
                 return connection
             connection.drop()
         try:
