@@ -150,3 +150,10 @@ async def test_the_real_page_works_below_a_path(edge: Edge, client: httpx.AsyncC
         assert answer.json()["choices"][0]["message"]["content"] == ANSWER
         async with Person(edge.url, "127.0.0.1", {"Accept-Language": "en-US"}, base_path=BASE) as person:
             assert await person.ask("你好") == ANSWER
+        offered = await client.get(f"{BASE}/history/export", headers={"Accept": "text/html"})
+        files = [str(offered.url.join(link)) for link in re.findall(r'href="([^"]+)" download', offered.text)]
+        assert [file.removeprefix(edge.url) for file in files] == [
+            f"{BASE}/history/export/all.md",
+            f"{BASE}/history/export/all.json",
+        ]
+        assert [(await client.get(file)).headers["content-disposition"][:10] for file in files] == ["attachment"] * 2

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 START_SECONDS = 60
@@ -39,7 +40,9 @@ class PostgreSQL:
                 # pytest's folders are for root alone.
                 for path in (self._folder, password):
                     shutil.chown(path, USER)
-                for parent in self._folder.parents[:3]:
+                for parent in self._folder.parents:
+                    if parent == Path(tempfile.gettempdir()):
+                        break
                     parent.chmod(parent.stat().st_mode | 0o011)
             self._run("initdb", "-D", self._folder, "-U", USER, "-A", "scram-sha-256", f"--pwfile={password}", "-N")
         options = f"-h 127.0.0.1 -p {self.port} -k {self._folder} -F"

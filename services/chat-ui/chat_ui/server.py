@@ -55,6 +55,7 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
             trusted_proxies=settings.trusted_proxies,
             header=login.header,
             throttle=Throttle(),
+            base_path=settings.base_path,
         )
     edge = Edge(
         app,

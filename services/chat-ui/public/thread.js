@@ -1,9 +1,12 @@
+// The path that the page stands below, with a slash at its end; this file is in its folder public/.
+const base = new URL('..', import.meta.url).pathname;
+
 // The address of the conversation, so that a reload finds it again (chat_ui/page.py sends its id).
 // Chainlit sets it only where its list of conversations is in sight: on a phone it is not.
 window.addEventListener('message', (event) => {
   const isNews = event.source === window && event.data?.type === 'thread';
-  if (isNews && location.pathname === '/' && !document.getElementById('thread-history')) {
-    history.replaceState(history.state, '', `/thread/${event.data.id}`);
+  if (isNews && location.pathname === base && !document.getElementById('thread-history')) {
+    history.replaceState(history.state, '', `${base}thread/${event.data.id}`);
   }
 });
 
@@ -11,10 +14,10 @@ window.addEventListener('message', (event) => {
 document.addEventListener(
   'click',
   (event) => {
-    const link = event.target.closest?.('a[href^="/history/export"]');
-    const thread = location.pathname.match(/^\/thread\/([0-9a-f-]{36})$/);
+    const link = event.target.closest?.(`a[href^="${base}history/export"]`);
+    const thread = location.pathname.match(/\/thread\/([0-9a-f-]{36})$/);
     if (link) {
-      link.href = `/history/export${thread ? `?thread=${thread[1]}` : ''}`;
+      link.href = `${base}history/export${thread ? `?thread=${thread[1]}` : ''}`;
     }
   },
   true,

@@ -17,7 +17,7 @@ from chat_ui.accounts.ways import Guests, HeaderLogin, OAuthLogin, PasswordLogin
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from ops.accounts import set_password
 
@@ -67,16 +67,23 @@ class Application:
         return response
 
 
-def browser(way: Way, header: str = "", peer: str = "127.0.0.1") -> httpx.AsyncClient:
+def browser(way: Way, header: str = "", peer: str = "127.0.0.1", base_path: str = "") -> httpx.AsyncClient:
     """Return a browser of its own before the gate, with nginx at `peer` between them."""
     trusted = (ipaddress.IPv4Network("127.0.0.0/8"),)
     # Its clock stands: a wait that has begun does not end, however slow the machine.
     throttle = Throttle(lambda: 0.0)
+    app = Starlette(routes=[Mount(base_path, Application(way).asgi)]) if base_path else Application(way).asgi
     gate = Gate(
-        Application(way).asgi, way=way, passes=PASSES, trusted_proxies=trusted, header=header, throttle=throttle
+        app,
+        way=way,
+        passes=PASSES,
+        trusted_proxies=trusted,
+        header=header,
+        throttle=throttle,
+        base_path=base_path,
     )
     transport = httpx.ASGITransport(gate, client=(peer, 1))
-    return httpx.AsyncClient(transport=transport, base_url="http://chat")
+    return httpx.AsyncClient(transport=transport, base_url=f"http://chat{base_path}")
 
 
 async def who(client: httpx.AsyncClient, **headers: str) -> str:
@@ -180,8 +187,9 @@ async def test_only_the_right_password_opens_and_a_wrong_name_looks_like_a_wrong
         assert await who(client) == "account:alice"
 
 
-async def test_who_guesses_waits_longer_and_longer_and_others_do_not(accounts: PasswordLogin) -> None:
-    async with browser(accounts) as client:
+@pytest.mark.parametrize("base_path", ["", "/ai/ernie"])
+async def test_who_guesses_waits_longer_and_longer_and_others_do_not(accounts: PasswordLogin, base_path: str) -> None:
+    async with browser(accounts, base_path=base_path) as client:
         for number in range(5):
             assert (await log_in(client, "bob", f"guess {number}", **STRANGER)).status_code == 401
         refused = await log_in(client, "bob", "another one", **STRANGER)

@@ -36,6 +36,7 @@ class Gate:
         trusted_proxies: tuple[Network, ...],
         header: str,
         throttle: Throttle,
+        base_path: str = "",
     ) -> None:
         self._app = app
         self._way = way
@@ -43,6 +44,7 @@ class Gate:
         self._trusted_proxies = trusted_proxies
         self._header = header
         self._throttle = throttle
+        self._login = f"{base_path}/login"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -57,7 +59,7 @@ class Gate:
         page_cookie = self._let_in(headers, caller)
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
-        elif scope["path"] == "/login" and scope["method"] == "POST":
+        elif scope["path"] == self._login and scope["method"] == "POST":
             await self._log_in(scope, receive, _rewriting(send, secure=secure), caller.address)
         elif not PERSON.get() and not self._way.has_login_page and "text/html" in headers.get("accept", ""):
             await _answer(send, 403, "请从公司的登录入口打开此页。 Open this page at your company's sign-in address.")

@@ -32,22 +32,25 @@ STYLE = (
 class Downloads:
     """ASGI wrapper that answers below `/history/` and leaves the rest to Chainlit. `person` names who asks."""
 
-    def __init__(self, app: ASGIApp, store: Store, *, person: Callable[[], str], language: str) -> None:
+    def __init__(
+        self, app: ASGIApp, store: Store, *, person: Callable[[], str], language: str, base_path: str = ""
+    ) -> None:
         self._app = app
         self._store = store
         self._person = person
         self._language = language
+        self._base_path = base_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] != "http" or not scope["path"].startswith(PAGE):
+        if scope["type"] != "http" or not scope["path"].startswith(f"{self._base_path}{PAGE}"):
             await self._app(scope, receive, send)
             return
         request = Request(scope)
         if request.method not in {"GET", "HEAD"}:
             response: Response = PlainTextResponse("GET only\n", 405, {"allow": "GET, HEAD"})
         elif not self._person():
-            response = RedirectResponse("/")
+            response = RedirectResponse(f"{self._base_path}/")
         else:
             try:
                 response = await self._answer(request)
@@ -57,7 +60,7 @@ class Downloads:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        file = FILE.fullmatch(request.url.path)
+        file = FILE.fullmatch(request.url.path.removeprefix(self._base_path))
         if file is None:
             return await self._offer(request)
         if file["what"] == "all":
@@ -78,7 +81,7 @@ class Downloads:
             heading = "当前对话" if chinese else "This conversation"
             parts += [f"<h2>{heading}</h2><p>{html.escape(thread.name)}</p>", _links(thread.id)]
         parts += [f"<h2>{'全部对话' if chinese else 'All my conversations'}</h2>", _links("all")]
-        back = f"/thread/{thread.id}" if thread else "/"
+        back = f"{self._base_path}/thread/{thread.id}" if thread else f"{self._base_path}/"
         parts.append(f'<p><a href="{back}">{"返回" if chinese else "Back to the chat"}</a></p>')
         language = "zh-CN" if chinese else "en"
         head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
@@ -115,7 +118,7 @@ class Downloads:
 
 
 def _links(what: str) -> str:
-    return f'<p><a href="{PAGE}/{what}.md" download>Markdown</a><a href="{PAGE}/{what}.json" download>JSON</a></p>'
+    return f'<p><a href="export/{what}.md" download>Markdown</a><a href="export/{what}.json" download>JSON</a></p>'
 
 
 def _download(content: str | AsyncIterator[str], kind: str, name: str) -> Response:

@@ -28,6 +28,11 @@ def keep_history(app: ASGIApp, settings: Settings, root: Path) -> ASGIApp:
     layer = Layer(store, person=PERSON.get, tell=tell, guests=GUESTS, guest_days=settings.guest_days)
     cl.data_layer(lambda: layer)
     config.ui.header_links = [
-        HeaderLink(name="导出 Export", icon_url="/public/icons/download.svg", url=PAGE, target="_self")
+        HeaderLink(
+            name="导出 Export",
+            icon_url=f"{settings.base_path}/public/icons/download.svg",
+            url=f"{settings.base_path}{PAGE}",
+            target="_self",
+        )
     ]
-    return Downloads(app, store, person=PERSON.get, language=settings.language)
+    return Downloads(app, store, person=PERSON.get, language=settings.language, base_path=settings.base_path)
