@@ -1,8 +1,10 @@
 """Conversations in a real PostgreSQL: kept, found and bounded as in SQLite, and what happens when it is away."""
 
 import asyncio
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from chat_ui.history import threads
@@ -19,11 +21,13 @@ ALICE, BOB = "account:alice", "account:bob"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
-    server = PostgreSQL(tmp_path_factory.mktemp("history"), free_ports(["postgresql"])["postgresql"])
-    server.start()
-    yield server
-    server.stop()
+def server() -> Iterator[PostgreSQL]:
+    # pytest's folders are for root alone.
+    with tempfile.TemporaryDirectory() as folder:
+        server = PostgreSQL(Path(folder), free_ports(["postgresql"])["postgresql"])
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.fixture(autouse=True)
