@@ -39,7 +39,13 @@ KEEPS_OUT = {"serious", "critical"}
 AXE = Axe()
 
 
+# What fades in has little contrast until it is there.
+SETTLED = """() => Promise.all(document.getAnimations().filter((a) => a.effect.getTiming().iterations !== Infinity)
+  .map((a) => a.finished.catch(() => undefined)))"""
+
+
 def assert_accessible(page: Page, where: str) -> None:
+    page.evaluate(SETTLED)
     violations = [v for v in AXE.run(page).response["violations"] if v["impact"] in KEEPS_OUT]
     found = [(v["id"], node["target"], node["html"][:200]) for v in violations for node in v["nodes"]]
     assert found == [], where
@@ -118,8 +124,11 @@ def test_everything_is_reached_with_the_keyboard_in_the_order_of_the_page(
     chat = open_chat(faulty_chat.url, width=WIDTHS["phone"])
     ask_and_wait(chat)
     stops = tab_stops(chat.page)
-    assert stops[:5] == ["跳到输入框", "新建对话", "说明", "主题", "修改这条消息"]
-    assert stops[-4:] == ["复制", "重新生成", "消息", "faulty-model"]
+    assert stops[:7] == ["跳到输入框", "历史对话", "新建对话", "说明", "导出对话", "主题", "修改这条消息"]
+    assert stops[-3:] == ["消息", "设置", "faulty-model"]
+    of_the_answer = ["有帮助", "没有帮助", "重新生成"]
+    assert [stop for stop in stops if stop in of_the_answer] == of_the_answer
+    assert all(stops), "a stop without a name"
     # What is wider than a phone can be scrolled with the arrow keys.
     chat.page.locator("pre code").first.focus()
     chat.page.keyboard.press("ArrowRight")
@@ -138,6 +147,7 @@ def test_a_keyboard_skips_the_conversation_and_comes_back_from_a_menu(
     page.keyboard.press("Enter")
     expect(page.get_by_role("menuitem", name="浅色主题")).to_be_focused()
     page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("menuitem", name="深色主题")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("html")).to_have_class("dark")
     expect(page.get_by_role("button", name="主题")).to_be_focused()

@@ -13,6 +13,7 @@ const NAMES = [
   ['#sidebar-trigger-button', say('历史对话', 'Past chats')],
   ['#search-chats-button', say('搜索对话', 'Search chats')],
   ['#thread-options', say('对话选项', 'Options of this chat')],
+  ['a[href$="/history/export"], #header button:has(a)', say('导出对话', 'Export chats')],
   ['#user-nav-button', say('账户', 'Account')],
   ['#chat-settings-open-modal, #chat-settings-header-button', say('设置', 'Settings')],
   ['.edit-message', say('修改这条消息', 'Edit this message')],
@@ -48,6 +49,23 @@ const label = () => {
   document.querySelectorAll('.ai-message [role="article"]').forEach((text) => set(text, 'role', 'paragraph'));
   document.querySelectorAll('.ai-message').forEach((answer) => set(answer, 'role', 'article'));
   document.querySelectorAll('#header').forEach((header) => set(header, 'role', 'navigation'));
+  // A button around a link: the link is what works.
+  document.querySelectorAll('#header button:has(a)').forEach((wrap) => {
+    set(wrap, 'role', 'group');
+    set(wrap, 'tabindex', '-1');
+  });
+  // The list of conversations has more than items right below it, and its menus open from what is no button.
+  document.querySelectorAll('ul[data-sidebar="menu"]').forEach((list) => set(list, 'role', 'group'));
+  document.querySelectorAll('ul[data-sidebar="menu"] li').forEach((item) => set(item, 'role', 'presentation'));
+  document.querySelectorAll('a > button[data-sidebar="menu-button"]').forEach((wrap) => {
+    set(wrap, 'role', 'group');
+    set(wrap, 'aria-label', wrap.textContent.trim() || say('对话', 'Chat'));
+    set(wrap, 'tabindex', '-1');
+  });
+  document.querySelectorAll('div#thread-options').forEach((trigger) => {
+    set(trigger, 'role', 'button');
+    set(trigger, 'tabindex', '0');
+  });
   document.querySelectorAll('#header ~ [data-panel-group]').forEach((panel) => set(panel, 'role', 'main'));
   // A slider's label names the track, which takes no focus; the thumb does.
   document.querySelectorAll('[role="slider"]').forEach((thumb) => {
@@ -63,7 +81,11 @@ const label = () => {
       set(wide, 'tabindex', '0');
     }
   });
-  // What an open menu hides from screen readers must not be reached with the keyboard either.
+};
+
+// What an open menu hides from screen readers must not be reached with the keyboard either. At once: a menu that closes
+// gives the focus back before the next frame.
+const shut = () => {
   document.querySelectorAll('[data-aria-hidden]:not([inert], [data-radix-focus-guard])').forEach((hidden) => {
     hidden.toggleAttribute('inert', true);
   });
@@ -131,7 +153,10 @@ const look = () => {
   label();
   announce();
 };
-new MutationObserver(() => {
+new MutationObserver((changes) => {
+  if (changes.some((change) => change.attributeName === 'aria-hidden')) {
+    shut();
+  }
   if (!planned) {
     planned = true;
     requestAnimationFrame(look);
