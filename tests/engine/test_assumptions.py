@@ -17,7 +17,7 @@ pytestmark = pytest.mark.engine
 
 PASSED_ON = {"/v1/chat/completions", "/v1/completions"}
 # The gateway answers these itself.
-OWN = {"/v1/models", "/metrics", "/readyz"}
+OWN = {"/v1/models", "/metrics", "/readyz", "/tokenize"}
 ROUTE = re.compile(r"@\w*(?:router|app)\.(?:get|post|put|patch|delete|head|api_route)\(\s*\"(/[^\"]*)\"")
 
 

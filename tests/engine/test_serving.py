@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -109,8 +110,12 @@ def test_an_engine_that_stands_still_is_found_killed_and_explained(start: Callab
         begin = time.monotonic()
         assert httpx.get(f"{engine.url}/health", timeout=5).status_code == 200
         assert engine.process.wait(60) == 11
-    assert 5 < time.monotonic() - begin < 25
-    assert "launcher: engine 1 answered nothing and computed nothing for 6 s" in engine.text
+    seconds = time.monotonic() - begin
+    assert 5 < seconds < 25
+    told = re.search(r"launcher: engine 1 answered nothing and computed nothing for (\d+) s", engine.text)
+    assert told, engine.text
+    # Looks are a second apart, more on a busy machine.
+    assert 6 <= int(told[1]) <= seconds + 1
     assert engine.nothing_left(0)
     words = engine.last_words()
     assert words["exit_code"] == 11

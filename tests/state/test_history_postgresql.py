@@ -95,8 +95,10 @@ async def test_a_newer_store_stops_the_start(server: PostgreSQL) -> None:
     await store.close()
     with pytest.raises(StoreTooNew, match="run the newer release"):
         await look_at(store)
-    async with store._create_engine().begin() as connection:
+    engine = store._create_engine()
+    async with engine.begin() as connection:
         await connection.execute(text("UPDATE history_version SET version = version - 90"))
+    await engine.dispose()
 
 
 async def test_a_server_that_goes_and_comes_back_is_used_again(server: PostgreSQL) -> None:
