@@ -3,11 +3,11 @@
 import subprocess
 from collections.abc import Sequence
 
-import docker
 from docker.errors import DockerException
 from docker.models.containers import Container
 
 from ops.container import FETCH, KILL_CHILDREN, merge, note_of, run_inside, state_of, total, usage_of
+from ops.docker_engine import docker_engine
 from ops.errors import StackError
 from ops.host import require_free_ports
 from ops.settings import Settings
@@ -15,6 +15,7 @@ from ops.stage import Stage, furthest_behind, read_stage
 from ops.way import LAST_LINES, SERVICES, ServiceState, Usage, Verdict, run_check
 
 STOP_TIMEOUT_SECONDS = 180
+ASK_TIMEOUT_SECONDS = 30
 LAUNCHER_TIMEOUT_SECONDS = 60
 INNER_PORTS = {"vllm": 8000, "gateway": 8001}  # fixed in docker-compose.yml
 STATUS_COMMAND = ["python3", "-m", "launcher", "status"]
@@ -165,8 +166,5 @@ class Containers:
             return []
 
     def _containers(self) -> list[Container]:
-        client = docker.from_env(timeout=30)
-        try:
-            return client.containers.list(all=True, filters={"label": f"com.docker.compose.project={self._project}"})
-        finally:
-            client.close()
+        with docker_engine(ASK_TIMEOUT_SECONDS) as engine:
+            return engine.containers.list(all=True, filters={"label": f"com.docker.compose.project={self._project}"})

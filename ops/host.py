@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import docker
 from docker.errors import DockerException
 
+from ops.docker_engine import docker_engine
 from ops.errors import StackError
 
 ASK_TIMEOUT_SECONDS = 10
@@ -26,15 +26,10 @@ class Host:
 def inspect_host() -> Host:
     """Ask the Docker engine what it is and whether it can hand a card to a container. Changes nothing."""
     try:
-        client = docker.from_env(timeout=ASK_TIMEOUT_SECONDS)
-    except DockerException:
+        with docker_engine(ASK_TIMEOUT_SECONDS) as engine:
+            info = engine.info()
+    except (DockerException, OSError):
         return Host(docker=False, nvidia=False, why="no Docker engine answers")
-    try:
-        info = client.info()
-    except (DockerException, OSError) as error:
-        return Host(docker=False, nvidia=False, why=f"the Docker engine does not answer ({type(error).__name__})")
-    finally:
-        client.close()
     if not _has_compose():
         return Host(docker=False, nvidia=False, why="Docker is here, its compose plugin (v2) is not")
     if not _offers_nvidia(info):

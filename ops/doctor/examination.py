@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import docker
 from docker.errors import DockerException
 
 from ops.card import Card, read_cards, read_programs
 from ops.containers import Containers
+from ops.docker_engine import docker_engine
 from ops.doctor import answer, configuration, probes
 from ops.doctor.diagnosis import Evidence, Finding, diagnose
 from ops.doctor.redaction import Redactor
@@ -22,6 +22,7 @@ from ops.supervision import Layout
 from ops.up import address, running_ways
 from ops.way import SERVICES, ServiceState, StackWay
 
+ASK_TIMEOUT_SECONDS = 10
 LOG_LINES = 2000
 OTHERS_HOLD_GB = 1.0
 _GB = 1e9
@@ -120,11 +121,10 @@ def _may_need_hub(settings: Settings, ways: Sequence[StackWay]) -> bool:
 def _docker(settings: Settings, way: StackWay | None) -> Iterator[str]:
     if settings.way != "native" and probes.has_docker() and (way is None or way.is_docker):
         try:
-            client = docker.from_env(timeout=10)
+            with docker_engine(ASK_TIMEOUT_SECONDS):
+                pass
         except (DockerException, OSError) as error:
             yield str(error)
-        else:
-            client.close()
     yield from Containers(settings, gpu=True).said()
 
 
