@@ -127,7 +127,8 @@ def leaving_of(scope: Scope) -> Leaving:
 class Generation:
     """A request that policy has let through; `body` is what the engine gets.
 
-    `max_tokens` is what the client asks for at most, None where it does not say, for each of so many `choices`.
+    `max_tokens` is what the client asks for at most, None where it does not say, for each of so many `choices`;
+    `model` the name that it asks for, empty where it names none.
     """
 
     path: str
@@ -136,6 +137,7 @@ class Generation:
     hide_usage: bool
     max_tokens: int | None = None
     choices: int = 1
+    model: str = ""
 
 
 class StartReport(BaseModel):

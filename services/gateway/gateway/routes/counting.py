@@ -68,7 +68,7 @@ class Counting:
         await JSONResponse(numbers)(scope, receive, send)
 
     async def _ask(self, exchange: Exchange, counted: Generation) -> dict[str, int]:
-        engine = self._upstreams.pick(lambda _engine: True)
+        engine = self._upstreams.pick(lambda _engine: True, self._upstreams.known(counted.model))
         if engine is None:
             raise self._upstreams.not_ready()
         exchange.engine = engine.label
