@@ -121,7 +121,9 @@ class Admission:
     def _engine_for(self, request: "_Request") -> Engine | None:
         spare = self._shares.leaves_spare(request.share)
         return self._upstreams.pick(
-            lambda engine: self._capacity.has_room(engine, self._crowd.running, spare=spare), request.model
+            lambda engine: self._capacity.has_room(engine, self._crowd.running, spare=spare),
+            request.model,
+            request.generation.conversation,
         )
 
     def _begin_at_once(self, request: "_Request") -> "Place | None":
