@@ -1,6 +1,7 @@
 """One window: the load against one port, and its figures."""
 
 import json
+import math
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,8 +53,9 @@ def _figures(found: dict[str, Any]) -> Figures:
         "events_per_second": _rounded(found["events"] / seconds),
         "answer_ms": _in_ms(found["answer_us"]),
         "first_token_ms": _in_ms(found["first_token_us"]),
-        "clean_share": _rounded(found["clean"] / found["asked"]) if found["asked"] else None,
         "asked": found["asked"],
+        "clean": found["clean"],
+        "clean_share": _down(found["clean"] / found["asked"]) if found["asked"] else None,
         "unfinished": found["unfinished"],
         "first_fault": found["first_fault"],
         "cpu_us_per_answer": _rounded(cpu["system"] / found["answers"]) if found["answers"] else None,
@@ -64,6 +66,11 @@ def _figures(found: dict[str, Any]) -> Figures:
 
 def _in_ms(times_us: dict[str, float] | None) -> dict[str, float] | None:
     return {name: _rounded(value / 1000) for name, value in times_us.items()} if times_us else None
+
+
+def _down(share: float) -> float:
+    """Round so that only what is whole comes out as whole."""
+    return math.floor(share * 10**_DIGITS) / 10**_DIGITS
 
 
 def _rounded(value: float) -> float:

@@ -6,12 +6,14 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bench.peers.systems import KEY, Command, Place, base_environment
+from bench.peers.install import program
+from bench.peers.systems import KEY, Command, Place, System, base_environment
 
 READY_SECONDS, STOP_SECONDS, ANSWER_SECONDS = 120.0, 15.0, 10.0
 _TRIAL = json.dumps({"model": "paced", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1})
@@ -46,11 +48,39 @@ def free_ports(number: int) -> list[int]:
 
 
 @contextmanager
-def running(command: Command, place: Place) -> Iterator[int]:
-    """Start a system, wait for its first answer, yield its process id and end it with all that it has started.
+def running_engine() -> Iterator[tuple[int, int]]:
+    """Run the engine; yields its port and its process id."""
+    with subprocess.Popen([program("engine")], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout is None:
+                raise NotRunningError("the engine has no output")
+            yield int(process.stdout.readline()), process.pid
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def running_system(
+    system: System, programs: Path, engine_port: int, core: set[int]
+) -> Iterator[tuple[int, int | None, float]]:
+    """Run a system on its core; yields its port, its process id and the seconds to its first answer.
 
     Raises NotRunningError if it ends or does not answer in time.
     """
+    if system.start is None:
+        yield engine_port, None, 0.0
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        port, spare = free_ports(2)
+        place = Place(port, spare, engine_port, Path(folder), programs)
+        began, others = time.monotonic(), os.sched_getaffinity(0)
+        with on_cores(core), _running(system.start(place), place) as pid, on_cores(others):
+            yield port, pid, round(time.monotonic() - began, 1)
+
+
+@contextmanager
+def _running(command: Command, place: Place) -> Iterator[int]:
+    """Start a system, wait for its first answer, yield its process id and end it with all that it has started."""
     log = place.folder / "output.log"
     with log.open("wb") as output:
         try:
@@ -119,9 +149,15 @@ def tree(pid: int) -> list[int]:
 
 
 def memory_mib(pids: Sequence[int]) -> float:
-    """Return what processes have in memory, pages that they share counted once (PSS), in MiB."""
+    """Return what processes have in memory, pages that they share counted once (PSS), in MiB.
+
+    Raises NotRunningError if one has ended.
+    """
     kib = 0
     for pid in pids:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            raise NotRunningError("it has ended while it was measured") from None
         kib += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return kib / 1024

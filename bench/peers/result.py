@@ -37,9 +37,9 @@ def entry_of(system: System, rounds: list[dict[str, Any]]) -> dict[str, Any]:
         "name": system.name,
         "is_doing": system.is_doing,
         "version": _version_of(system),
-        "median": _over(rounds, statistics.median),
-        "least": _over(rounds, min),
-        "most": _over(rounds, max),
+        "median": over(rounds, statistics.median),
+        "least": over(rounds, min),
+        "most": over(rounds, max),
         "rounds": rounds,
     }
 
@@ -54,28 +54,28 @@ def _version_of(system: System) -> str:
     return ""
 
 
-def _over(rounds: Sequence[Any], choose: Callable[[list[float]], float]) -> Any:
+def over(rounds: Sequence[Any], choose: Callable[[list[float]], float]) -> Any:
     """Return one of each figure over the rounds that have it; words have no middle and are left out."""
     known = [figures for figures in rounds if figures is not None and not isinstance(figures, str)]
     if not known:
         return None
     if isinstance(known[0], dict):
-        return {name: _over([figures[name] for figures in known], choose) for name in known[0]}
+        return {name: over([figures[name] for figures in known], choose) for name in known[0]}
     return float(f"{choose(known):.{_DIGITS}g}")
 
 
-def keep(found: dict[str, Any]) -> Path:
+def keep(found: dict[str, Any], folder: Path = RESULTS) -> Path:
     """Write a result to its file, named by its date and the machine's cores, and return where it is."""
     date, cores = found["taken_at"].partition("T")[0], found["hardware"]["cores"]
-    path = RESULTS / f"{date}-{cores}-cores.json"
+    path = folder / f"{date}-{cores}-cores.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n")
     return path
 
 
-def latest() -> Path:
+def latest(folder: Path = RESULTS) -> Path:
     """Return the newest result's file."""
-    return max(RESULTS.glob("*.json"))
+    return max(folder.glob("*.json"))
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -5,12 +5,8 @@ Makes what is missing first (.run/peers). With `--quick` a round of short window
 
 import argparse
 import os
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +14,16 @@ from bench.gateway.scenarios import EVENTS, Plan, Scenario, streams, whole_answe
 from bench.peers import report, result
 from bench.peers.install import NotInstalledError, environment, program
 from bench.peers.measure import measure
-from bench.peers.processes import NotRunningError, cores, free_ports, memory_mib, on_cores, running, tree
-from bench.peers.systems import ELSEWHERE, SYSTEMS, Place, System
+from bench.peers.processes import (
+    NotRunningError,
+    cores,
+    memory_mib,
+    on_cores,
+    running_engine,
+    running_system,
+    tree,
+)
+from bench.peers.systems import ELSEWHERE, SYSTEMS
 
 GAP_MS = 5
 UNPACED = Scenario("unpaced", 16, streamed=True, events=EVENTS)
@@ -52,13 +56,12 @@ def main(arguments: Sequence[str]) -> int:
 def run(plan: Plan, names: Sequence[str], command: str) -> dict[str, Any]:
     """Return the result of a plan."""
     load = program("load")
-    missing, programs = dict(ELSEWHERE), _installed(names)
-    missing |= {name: reason for name, reason in programs.items() if isinstance(reason, str)}
+    programs, missing = _installed(names)
     found = result.describe(command, plan)
     entries: dict[str, list[dict[str, Any]]] = {}
     core, others = cores()
     found["load_averages"] = [os.getloadavg()[0]]
-    with on_cores(others), _engine() as (engine_port, engine_pid):
+    with on_cores(others), running_engine() as (engine_port, engine_pid):
         for number in range(plan.rounds):
             # Every other round the other way round, so that what changes on the machine meets all alike.
             for system in sorted(SYSTEMS, key=SYSTEMS.index, reverse=bool(number % 2)):
@@ -66,7 +69,7 @@ def run(plan: Plan, names: Sequence[str], command: str) -> dict[str, Any]:
                     continue
                 _say(f"round {number + 1} of {plan.rounds}: {system.name}")
                 try:
-                    with _started(system, programs[system.name], engine_port, core) as (port, pid, seconds):
+                    with running_system(system, programs[system.name], engine_port, core) as (port, pid, seconds):
                         entry = _measure(load, plan, port, engine_pid, pid)
                     entries.setdefault(system.name, []).append(entry | {"start_seconds": seconds})
                 except NotRunningError as error:
@@ -78,45 +81,18 @@ def run(plan: Plan, names: Sequence[str], command: str) -> dict[str, Any]:
     return found
 
 
-def _installed(names: Sequence[str]) -> dict[str, Path | str]:
-    """Return where each system's programs are, or the reason why it has none."""
-    programs: dict[str, Path | str] = {}
+def _installed(names: Sequence[str]) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return where each system's programs are, and the reason why a rival has none."""
+    programs: dict[str, Path] = {}
+    missing = dict(ELSEWHERE)
     for system in SYSTEMS:
         if system.name in names:
             try:
                 programs[system.name] = environment(system.peer) if system.peer else Path()
             except NotInstalledError as error:
-                programs[system.name] = str(error)
+                missing[system.name] = str(error)
                 _say(f"{system.name} is not installed: {error}")
-    return programs
-
-
-@contextmanager
-def _engine() -> Iterator[tuple[int, int]]:
-    with subprocess.Popen([program("engine")], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            if process.stdout is None:
-                raise NotRunningError("the engine has no output")
-            yield int(process.stdout.readline()), process.pid
-        finally:
-            process.terminate()
-
-
-@contextmanager
-def _started(
-    system: System, programs: Path | str, engine_port: int, core: set[int]
-) -> Iterator[tuple[int, int | None, float]]:
-    """Start a system on its core; yields its port, its process and how long it took to the first answer."""
-    if system.start is None:
-        yield engine_port, None, 0.0
-        return
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        port, *spare = free_ports(3)
-        place = Place(port, (spare[0], spare[1]), engine_port, Path(folder), Path(programs))
-        began = time.monotonic()
-        others = os.sched_getaffinity(0)
-        with on_cores(core), running(system.start(place), place) as pid, on_cores(others):
-            yield port, pid, round(time.monotonic() - began, 1)
+    return programs, missing
 
 
 def _measure(load: Path, plan: Plan, port: int, engine_pid: int, pid: int | None) -> dict[str, Any]:

@@ -16,10 +16,10 @@ KEY = f"sk-{secrets.token_urlsafe(32)}"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a system is to run: its port, two to spare, the engine's, a folder, its environment's programs."""
+    """Where a system is to run: its port, one to spare, the engine's, a folder, its environment's programs."""
 
     port: int
-    spare_ports: tuple[int, int]
+    spare_port: int
     engine_port: int
     folder: Path
     programs: Path
@@ -115,7 +115,7 @@ def _smg(place: Place) -> Command:
 
 def _rust_options(place: Place) -> list[str]:
     where = ["--host", "127.0.0.1", "--port", str(place.port), "--worker-urls", place.engine]
-    return [*where, "--policy", "round_robin", "--prometheus-port", str(place.spare_ports[0])]
+    return [*where, "--policy", "round_robin", "--prometheus-port", str(place.spare_port)]
 
 
 def _litellm(place: Place) -> Command:
