@@ -4,6 +4,7 @@ A peer has an environment of its own, from requirements/NAME.txt: pins and hashe
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,10 @@ def program(name: str) -> Path:
     if not _is_current(made, key):
         MADE.mkdir(parents=True, exist_ok=True)
         flags = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
-        _run(compiler, *flags, "-o", str(made), *(str(source) for source in sources))
+        # Put in its place whole: others may run it, or make it, at the same time.
+        new = made.with_name(f"{name}.{os.getpid()}.new")
+        _run(compiler, *flags, "-o", str(new), *(str(source) for source in sources))
+        new.replace(made)
         _stamp(made).write_text(key)
     return made
 
