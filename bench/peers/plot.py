@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 RESULTS = Path(__file__).parent / "results"
-OURS, OTHERS = "#1d4ed8", "#9ca3af"
+OURS, OTHERS = "#1d4ed8", "#6b7280"
 # Scenario, figure, what is said of it.
 PANELS = (
     ("whole answer 16", "answers_per_second", "requests a second, 16 clients"),
     ("streams 256", "events_per_second", "events a second, 256 streams"),
-    ("streams 256", "cpu_us_per_event", "CPU time an event, 256 streams, µs"),
+    ("streams 256", "cpu_us_per_event", "CPU µs an event, 256 streams (less is better)"),
 )
 
 
@@ -29,11 +29,11 @@ def main() -> int:
 
 
 def draw(found: dict[str, Any]) -> Figure:
-    """Return the figure: a panel for each of three figures, a bar for each system that is in the way."""
+    """Return the figure: a panel for each of three figures, a point for each system that is in the way."""
     systems = [entry for entry in found["systems"] if entry["name"] != "direct"]
     figure = Figure(figsize=(9.6, 0.9 + 0.42 * len(systems)), layout="constrained")
     for axes, panel in zip(figure.subplots(1, len(PANELS), sharey=True), PANELS, strict=True):
-        _bars(axes, systems, *panel)
+        _points(axes, systems, *panel)
     hardware = found["hardware"]
     figure.suptitle(
         f"One core each: {hardware['cpu']}; {found['taken_at'].partition('T')[0]}, gateway {found['gateway_commit']}; "
@@ -45,20 +45,22 @@ def draw(found: dict[str, Any]) -> Figure:
     return figure
 
 
-def _bars(axes: Axes, systems: list[dict[str, Any]], scenario: str, figure: str, title: str) -> None:
+def _points(axes: Axes, systems: list[dict[str, Any]], scenario: str, figure: str, title: str) -> None:
     for place, entry in enumerate(reversed(systems)):
         middle, least, most = (entry[which]["scenarios"][scenario][figure] for which in ("median", "least", "most"))
         if not middle:
             continue
-        axes.barh(place, middle, color=OURS if entry["name"] == "gateway" else OTHERS, height=0.62)
-        axes.plot([least, most], [place, place], color="#111827", linewidth=1)
-        axes.annotate(f"{middle:,.0f}", (most, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        colour = OURS if entry["name"] == "gateway" else OTHERS
+        # Points, since a bar's length says nothing where there is no zero.
+        axes.plot([least, most], [place, place], color=colour, linewidth=2)
+        axes.plot([middle], [place], "o", color=colour, markersize=8)
+        axes.annotate(f"{middle:,.0f}", (most, place), (8, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_yticks(range(len(systems)), [entry["name"] for entry in reversed(systems)])
     axes.set_title(title, loc="left", fontsize=9)
-    axes.margins(x=0.2)
+    axes.margins(x=0.25, y=0.1)
     axes.tick_params(axis="x", labelsize=7)
-    axes.grid(visible=True, which="major", axis="x", color="#e5e7eb", linewidth=0.8)
+    axes.grid(visible=True, which="major", axis="both", color="#e5e7eb", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -134,7 +134,7 @@ def _spread(entry: Entry, scenario: str, figure: str) -> str:
     if figure.startswith("cpu_") and not middle[figure]:
         return "-"
     star = "\\*" if middle["cpu_share"]["engine"] + middle["cpu_share"]["load"] > _RIG_IS_FULL else ""
-    return f"{_whole(middle[figure])}{star} ({_whole(least[figure])} to {_whole(most[figure])})"
+    return f"{_number(middle[figure])}{star} ({_number(least[figure])} to {_number(most[figure])})"
 
 
 def _times(entry: Entry, scenario: str, figure: str) -> str:
@@ -157,6 +157,10 @@ def _percent(share: float | None) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"  # noqa: PLR2004  (two digits are enough)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"  # noqa: PLR2004  (three digits are enough)
 
 
 def _whole(value: float | None) -> str:
