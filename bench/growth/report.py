@@ -55,7 +55,7 @@ def _streams(steps: list[dict[str, Any]]) -> str:
                 f"{step['streams']:,}",
                 f"{middle['events_per_second']:,.0f} of {step['offered_events_per_second']:,.0f}",
                 _times(middle["first_token_ms"]),
-                f"{middle['cpu_us_per_event']:.0f}",
+                _number(middle["cpu_us_per_event"], ".0f"),
                 f"{middle['cpu_share']['system']:.0%}",
                 _memory(middle),
                 f"{added_kib(middle) / step['streams']:.0f}",
@@ -82,8 +82,8 @@ def _prompts(steps: list[dict[str, Any]]) -> str:
                 f"{kb:,.0f}",
                 f"{middle['answers_per_second']:,.0f}",
                 _times(middle["answer_ms"]),
-                f"{middle['cpu_us_per_answer']:,.0f}",
-                f"{middle['cpu_us_per_answer'] / kb:.1f}",
+                _number(middle["cpu_us_per_answer"], ",.0f"),
+                _number(middle["cpu_us_per_answer"], ".1f", kb),
                 _memory(middle),
                 f"{added_kib(middle) / 4:,.0f}",
             ]
@@ -106,6 +106,11 @@ def _requests(found: dict[str, Any]) -> str:
 def added_kib(figures: dict[str, Any]) -> float:
     """Return what a window has added to the memory at most."""
     return float(figures["memory_most_mib"] - figures["memory_before_mib"]) * _KIB
+
+
+def _number(value: float | None, form: str, divisor: float = 1.0) -> str:
+    """Return a figure; "-" if nothing came in the window."""
+    return "-" if value is None else format(value / divisor, form)
 
 
 def _memory(figures: dict[str, Any]) -> str:

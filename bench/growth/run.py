@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     parts = {"streams": _streams, "prompts": _prompts, "requests": _requests}
     parser = argparse.ArgumentParser(prog="python -m bench.growth.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="nothing is kept")
-    parser.add_argument("--parts", nargs="+", choices=list(parts), default=list(parts))
+    parser.add_argument("--parts", nargs="+", choices=list(parts), default=list(parts), help="some: nothing is kept")
     chosen = parser.parse_args(arguments)
     lengths = QUICK if chosen.quick else FULL
     command = " ".join(["python -m bench.growth.run", *arguments])
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
             found[part] = parts[part](Rig(program("load"), port, pid, core), lengths)
             found["load_averages"].append(os.getloadavg()[0])
     print(report.markdown(found))
-    if not chosen.quick:
+    if not chosen.quick and len(chosen.parts) == len(parts):
         print(f"kept in {result.keep(found, report.RESULTS).name}")
     return 0
 

@@ -41,14 +41,21 @@ def main(arguments: Sequence[str]) -> int:
     names = [system.name for system in SYSTEMS]
     parser = argparse.ArgumentParser(prog="python -m bench.peers.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of short windows; nothing is kept")
-    parser.add_argument("--systems", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="NAME",
+        help=f"some of {', '.join(names)}; nothing is kept",
+    )
     parser.add_argument("--rounds", type=int, help=f"instead of {FULL.rounds}")
     chosen = parser.parse_args(arguments)
     plan = QUICK if chosen.quick else FULL
     plan = Plan(plan.scenarios, chosen.rounds or plan.rounds, plan.window_seconds)
     found = run(plan, chosen.systems, " ".join(["python -m bench.peers.run", *arguments]))
     print(report.markdown(found))
-    if not chosen.quick:
+    if not chosen.quick and len(chosen.systems) == len(names):
         print(f"kept in {result.keep(found).name}")
     return 0
 
