@@ -56,6 +56,10 @@ class Upstreams:
         """Know what another process does."""
         self._fixed, self._names, self.launchers, self._found, self._leaving = knowledge
 
+    def card_bytes(self) -> dict[str, int]:
+        """Return what each card holds by the launchers' last word, by the driver's name for it."""
+        return {card.uuid: card.memory_used_bytes for card in self.launchers.cards}
+
     def pick(self, has_room: Callable[[Engine], bool]) -> Engine | None:
         """Return the ready engine that has room and the least outstanding work, None if there is none.
 
