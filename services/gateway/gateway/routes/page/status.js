@@ -116,13 +116,13 @@ function drawTiles(figures) {
     tile(t.running, count(lastOf(figures.in_flight)), "", figures.in_flight),
     tile(t.waiting, count(lastOf(figures.waiting)), "", figures.waiting),
     tile(t.failed, count(figures.troubles.reduce((sum, value) => sum + value, 0)), "", figures.troubles),
-    ...figures.cards.map((card) => cardTile(card)),
+    ...figures.cards.map((card, index) => cardTile(card, figures.cards.length > 1 ? ` ${index + 1}` : "")),
   );
 }
 
-function cardTile(card) {
+function cardTile(card, number) {
   const gigabytes = (bytes) => (bytes / 1e9).toFixed(1);
-  const title = `${texts().memory} · ${card.name}`;
+  const title = `${texts().memory}${number} · ${card.name}`;
   return tile(title, gigabytes(card.used_bytes), `/ ${gigabytes(card.total_bytes)} GB`, card.samples, card.total_bytes);
 }
 
