@@ -79,7 +79,7 @@ class Policy:
         hide_usage = stream and not (options and options.get("include_usage"))
         sent = _ask_for_usage(body, fields) if hide_usage else body
         most = fields.get("max_completion_tokens") or fields.get("max_tokens")
-        return Generation(path, sent, stream, hide_usage, most, _choices(fields))
+        return Generation(path, sent, stream, hide_usage, most, _choices(fields), fields.get("model") or "")
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

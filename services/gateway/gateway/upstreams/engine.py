@@ -159,6 +159,10 @@ class Engine:
         """The name of what it serves; of several, the first; empty until it has listed any."""
         return str(self.models[0]["id"]) if self.models else ""
 
+    def serves(self, model: str) -> bool:
+        """Tell whether it has listed a model of this name, at the last look that saw any."""
+        return any(listed["id"] == model for listed in self.models)
+
     @property
     def family(self) -> str:
         """What the engines behind one name have in common, the name; for a fixed address, its label."""

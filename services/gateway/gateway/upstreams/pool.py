@@ -60,14 +60,20 @@ class Upstreams:
         """Return what each card holds by the launchers' last word, by the driver's name for it."""
         return {card.uuid: card.memory_used_bytes for card in self.launchers.cards}
 
-    def pick(self, has_room: Callable[[Engine], bool]) -> Engine | None:
-        """Return the ready engine that has room and the least outstanding work, None if there is none.
+    def known(self, model: str) -> str:
+        """Return the name if an engine serves it, ready or not, else the empty one, with which any engine will do."""
+        return model if model and any(engine.serves(model) for engine in self.staying) else ""
+
+    def pick(self, has_room: Callable[[Engine], bool], model: str = "") -> Engine | None:
+        """Return the ready engine that has room, serves a `known` model and has the least outstanding work, or None.
 
         Engines of equal work take turns. Raises ShuttingDown.
         """
         if self._closing:
             raise ShuttingDown
         ready = [engine for engine in self.engines if engine.takes_requests and has_room(engine)]
+        if model:
+            ready = [engine for engine in ready if engine.serves(model)]
         if not ready:
             return None
         self._turn += 1
@@ -104,7 +110,12 @@ class Upstreams:
     @property
     def ready(self) -> bool:
         """Whether a request would be taken now."""
-        return not self._closing and any(engine.takes_requests for engine in self.engines)
+        return self.is_ready_for("")
+
+    def is_ready_for(self, model: str) -> bool:
+        """Tell whether a request for a `known` model would be taken now."""
+        engines = [engine for engine in self.engines if engine.takes_requests]
+        return not self._closing and any(not model or engine.serves(model) for engine in engines)
 
     def waits_for(self) -> str:
         """Say in words, without addresses, what stands between the gateway and a ready engine."""
