@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from gateway.history import Totals
 
 from tests.fakes.engine import EVENTS, FakeEngine, after_events, answer, hold
 from tests.fakes.gateway import (
@@ -291,3 +292,39 @@ async def test_engine_is_given_at_once_what_its_launcher_says_that_it_runs(launc
             for client in clients:
                 client.close()
             await assert_quiescent(gateway, engine)
+
+
+async def test_cards_are_on_the_status_page_each_once_and_without_their_address(
+    engine: FakeEngine, launcher: FakeLauncher
+) -> None:
+    uuid = "GPU-77ab12ef"
+    launcher.runs(engine.port)
+    launcher.cards = [
+        {"uuid": uuid, "name": "NVIDIA H200", "memory_used_bytes": 6 * 10**9, "memory_total_bytes": 141 * 10**9}
+    ]
+    async with FakeLauncher() as second, FakeEngine() as other:
+        # Another launcher on the same card.
+        second.runs(other.port)
+        second.cards = launcher.cards
+        upstreams = f"{launcher.upstream},{second.upstream}"
+        async with running_gateway(GATEWAY_UPSTREAMS=upstreams, wait=False) as gateway:
+            await eventually(lambda: ready(gateway) == 2)
+            gateway.parts.history.take(Totals(), 5.0)
+            held = [{**card, "memory_used_bytes": 7 * 10**9} for card in launcher.cards]
+            launcher.cards = second.cards = held
+            await eventually(lambda: gateway.parts.upstreams.card_bytes() == {uuid: 7 * 10**9})
+            gateway.parts.history.take(Totals(), 5.0)
+            answer = await gateway.client.get("/status/figures")
+            launcher.cards = second.cards = []
+            await eventually(lambda: not gateway.parts.upstreams.card_bytes())
+            after = (await gateway.client.get("/status/figures")).json()
+    assert answer.json()["cards"] == [
+        {
+            "name": "NVIDIA H200",
+            "used_bytes": 7 * 10**9,
+            "total_bytes": 141 * 10**9,
+            "samples": [6 * 10**9, 7 * 10**9],
+        }
+    ]
+    assert uuid not in answer.text
+    assert after["cards"] == []

@@ -105,7 +105,7 @@ class Gateway:
         self.shared = self._shared(settings.state_url, memory, gateways) if settings.state_url else None
         self.limits = Limits(self.shared or memory, self.metrics)
         self.tracing = _tracing(settings) if settings.otlp_endpoint else None
-        self.history = History(self.metrics.registry)
+        self.history = History(self.metrics.registry, self.upstreams.card_bytes)
         self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds, common)
 
     @asynccontextmanager

@@ -57,6 +57,10 @@ class Upstreams:
         """Know what another process does."""
         self._fixed, self._names, self.launchers, self._found, self._leaving = knowledge
 
+    def card_bytes(self) -> dict[str, int]:
+        """Return what each card holds by the launchers' last word, by the driver's name for it."""
+        return {card.uuid: card.memory_used_bytes for card in self.launchers.cards}
+
     def known(self, model: str) -> str:
         """Return the name if an engine serves it, ready or not, else the empty one, with which any engine will do."""
         return model if model and any(engine.serves(model) for engine in self.staying) else ""
