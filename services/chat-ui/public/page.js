@@ -40,5 +40,6 @@
 
   // Beside this file: the page may stand below a path.
   import('./engine.js');
+  import('./login.js');
   import('./thread.js');
 })();

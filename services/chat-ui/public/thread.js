@@ -10,6 +10,13 @@ window.addEventListener('message', (event) => {
   }
 });
 
+// A phone's list of conversations covers the one that was chosen in it until it is closed.
+document.addEventListener('click', (event) => {
+  if (event.target.closest?.('[data-mobile="true"] #thread-history a')) {
+    document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
+  }
+});
+
 // Chainlit's link to the export tells no page where it was clicked.
 document.addEventListener(
   'click',
