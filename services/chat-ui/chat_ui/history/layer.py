@@ -40,7 +40,10 @@ KEPT_SETTINGS = ("chat_settings", "chat_profile")
 KEPT_TYPES = ("user_message", "assistant_message", "run")
 CLOSE_SECONDS = 2
 # Both languages: Chainlit does not say whose request it is.
-AWAY = "对话记录暂时不可用，请稍后再试。 Conversations cannot be read or changed now: try again later."
+AWAY = (
+    "以往的对话暂时打不开：可以继续聊天，过一会儿刷新页面再试。 "
+    "Past conversations cannot be opened right now: go on chatting, and reload the page in a while."
+)
 
 Work = Callable[[AsyncConnection], Awaitable[None]]
 
