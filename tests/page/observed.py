@@ -1,6 +1,7 @@
 """`python -m tests.page.observed [SECONDS CHARACTERS]`: the chat page as it is, which tells what it holds at SIGUSR1.
 
 It counts what the interpreter holds, not what Chainlit lists. The two are the bounds for browsers that do not read.
+Engine.IO asks often whether a connection lives: until it would ask next, it remembers one that has gone.
 """
 
 import asyncio
@@ -13,10 +14,12 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+import engineio
 from chat_ui import slow_readers
 from chat_ui.__main__ import main
 
 KINDS = ("WebsocketSession", "PageState", "Message", "Outbox", "BrowserSocket")
+HEARTBEAT_SECONDS = 2
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -34,8 +37,16 @@ def tell(_signal: int, _frame: FrameType | None) -> None:
     sys.stdout.flush()
 
 
+class Server(engineio.AsyncServer):
+    """Engine.IO with a quick heartbeat."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**{**options, "ping_interval": HEARTBEAT_SECONDS})
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, tell)
+    engineio.AsyncServer = Server
     if bounds := sys.argv[1:]:
         slow_readers.LOOK_SECONDS = float(bounds[0])
         slow_readers.MAX_WAITING_CHARACTERS = int(bounds[1])
