@@ -96,7 +96,7 @@ def measure(ports: Sequence[int], streams: int, chosen: argparse.Namespace) -> d
 def table(found: Sequence[dict[str, Any]]) -> str:
     """Return the medians of all loads."""
     lines = [
-        "| streams | tokens/s: direct · edge | ratio | first token, ms: p50 direct · edge | p99 direct · edge | failed |",
+        "| streams | tokens/s: direct · edge | ratio | first token, ms p50: direct · edge | p99 | failed |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for entry in found:
