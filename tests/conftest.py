@@ -100,7 +100,10 @@ def docker_engine() -> None:
     """A Docker engine with compose; a machine without one cannot run these tests."""
     if (STAND_INS / "engine.sh").exists():
         subprocess.run(["bash", STAND_INS / "engine.sh"], check=True, timeout=300)
-        names = ["debian", "python", "nginx130", "vllm=vllm/vllm-openai-cpu:v0.33.0-x86_64"]
+        names = [
+            *("debian", "python", "nginx130", "vllm=vllm/vllm-openai-cpu:v0.33.0-x86_64"),
+            *("valkey=valkey/valkey:9-alpine", "prometheus=prom/prometheus:v3.14.0"),
+        ]
         subprocess.run(["bash", STAND_INS / "base-images.sh", *names], check=True, timeout=900)
     answers = subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
     if not answers and os.environ.get("CI"):

@@ -1,6 +1,7 @@
 """What is wrong with the settings before any service sees them, a line each."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ops.errors import StackError
@@ -15,11 +16,21 @@ SHOWN = ("ENGINE_", "GATEWAY_", "CHAT_UI_", "NGINX_", "STACK_", "HF_", "HTTP_PRO
 def read_settings(root: Path, environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]]:
     """Return the settings and what is wrong with them; wrong ones are replaced by the defaults, so that it goes on."""
     try:
-        settings = load_settings(root, environ)
-        lines = list(check(settings))
+        settings, lines = _without_bad_monitoring(load_settings(root, environ))
+        lines += check(settings)
     except StackError as error:
         return load_settings(root, {"PATH": (environ or {}).get("PATH", "")}, use_file=False), [str(error)]
     return settings, lines
+
+
+def _without_bad_monitoring(settings: Settings) -> tuple[Settings, list[str]]:
+    """Return settings with which the rest can be looked at, and what is wrong with the monitoring's."""
+    try:
+        _ = settings.monitoring
+    except StackError as error:
+        rest = {name: value for name, value in settings.environment.items() if name != "STACK_MONITORING"}
+        return replace(settings, environment=rest), [str(error)]
+    return settings, []
 
 
 def check(settings: Settings) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from docker.errors import DockerException
@@ -11,9 +12,10 @@ from ops.card import Card, read_cards, read_programs
 from ops.containers import Containers
 from ops.docker_engine import docker_engine
 from ops.doctor import answer, configuration, probes
-from ops.doctor.diagnosis import Evidence, Finding, diagnose
+from ops.doctor.age import ages_of
+from ops.doctor.diagnosis import Ages, Evidence, Finding, diagnose
 from ops.doctor.redaction import Redactor
-from ops.doctor.signature import Source
+from ops.doctor.signature import LOGS, Source
 from ops.doctor.signatures import ALL
 from ops.errors import StackError
 from ops.processes import Processes
@@ -68,10 +70,24 @@ def examine(root: Path, environ: Mapping[str, str] | None = None) -> Examination
         evidence[Source(service)] = list(reader.last_words(service, LOG_LINES)) if reader else []
     if reader and not answers:
         evidence[Source.LAST_WORDS] = list(reader.launcher("last-words"))
+    ages = _ages(evidence, states, way)
     redactor = Redactor(settings.environment)
     shown = {source: [redactor.clean(line) for line in lines] for source, lines in evidence.items()}
     unwell = [service for service in SERVICES if not states.get(service, ServiceState("")).healthy]
-    return Examination(shown, answers, diagnose(shown, ALL, answers=answers), unwell)
+    return Examination(shown, answers, diagnose(shown, ALL, answers=answers, ages=ages), unwell)
+
+
+def _ages(evidence: Evidence, states: Mapping[str, ServiceState], way: StackWay | None) -> Ages:
+    """Return how old the lines of all that is kept are. Without a running way nobody is left whose end explains it."""
+    now = datetime.now(UTC)
+    works = {service: way is None or states.get(service, ServiceState("")).healthy for service in SERVICES}
+    # Containers live in UTC.
+    clock = UTC if way and way.is_docker else None
+    return {
+        **{one: ages_of(evidence[one], now, clock, goes_on=works[one.value]) for one in LOGS},
+        Source.LAST_WORDS: ages_of(evidence.get(Source.LAST_WORDS, ()), now, clock, goes_on=works["vllm"]),
+        Source.KERNEL: ages_of(evidence[Source.KERNEL], now, None, goes_on=True),
+    }
 
 
 def _last_way(settings: Settings) -> StackWay | None:

@@ -83,7 +83,9 @@ def ask_hub(url: str) -> Iterator[str]:
 
 def read_kernel() -> list[str]:
     """Return what the kernel's log says of NVIDIA's driver and of killed programs; nothing if it is not shown."""
-    for command in (["journalctl", "-k", "-q", "--no-pager", "-n", str(KERNEL_LINES)], ["dmesg"]):
+    journal = ["journalctl", "-k", "-q", "--no-pager", "-o", "short-iso", "-n", str(KERNEL_LINES)]
+    # With times where it can: not every dmesg does.
+    for command in (journal, ["dmesg", "--time-format", "iso"], ["dmesg"]):
         if shutil.which(command[0]) is None:
             continue
         try:

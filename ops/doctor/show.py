@@ -5,6 +5,8 @@ from typing import Any
 
 from rich.console import Console
 
+from ops.doctor.age import in_words
+from ops.doctor.diagnosis import Finding
 from ops.doctor.examination import Examination
 from ops.doctor.signature import LOGS, Signature, Source
 
@@ -15,8 +17,7 @@ SHOWN_CHARACTERS = 300
 def print_findings(examination: Examination, console: Console) -> None:
     """Print cause, evidence and cure of each; of unknown trouble the right excerpts, and how to report it."""
     for number, finding in enumerate(examination.findings, start=1):
-        when = "earlier, over by now" if finding.is_past else finding.signature.kind
-        console.print(f"\n[bold]{number}. {finding.signature.id}[/] ({when})")
+        console.print(f"\n[bold]{number}. {finding.signature.id}[/] ({_when(finding)})")
         _print(console, "cause", finding.cause)
         for line in finding.lines:
             _print(console, finding.source, line)
@@ -37,6 +38,7 @@ def as_json(examination: Examination) -> str:
             "kind": finding.signature.kind,
             "source": finding.source,
             "past": finding.is_past,
+            "seconds_ago": None if finding.seconds_ago is None else round(finding.seconds_ago),
             "count": finding.count,
             "lines": finding.lines,
             "cause": finding.cause,
@@ -52,6 +54,11 @@ def line_of(signature: Signature) -> str:
     """Return a signature on one line."""
     cause = signature.cause.replace("{", "<").replace("}", ">")
     return f"{signature.id:32} {signature.kind:16} {'/'.join(signature.looks_at):24} {cause}"
+
+
+def _when(finding: Finding) -> str:
+    ago = [] if finding.seconds_ago is None else [f"{in_words(finding.seconds_ago)} ago"]
+    return ", ".join(["earlier", *ago, "over by now"] if finding.is_past else [finding.signature.kind, *ago])
 
 
 def _print_unknown(examination: Examination, console: Console) -> None:

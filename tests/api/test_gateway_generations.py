@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from tests.fakes.engine import DONE, EVENTS, FakeEngine, completion, usage_event
-from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, running_gateway
+from tests.fakes.gateway import CHAT, COMPLETIONS, PROMPT, STREAMED, RunningGateway, request_lines, running_gateway
 
 COMPLETION = {"model": "ernie-demo", "prompt": "你好"}
 
@@ -130,7 +130,7 @@ async def test_least_busy_engine_gets_the_request(engine: FakeEngine) -> None:
 
     async with FakeEngine() as other, running_gateway(engine, other) as gateway:
         engine.script = other.script = hold
-        clients = [await gateway.raw(STREAMED) for _ in range(6)]
+        clients = [await gateway.raw(PROMPT, COMPLETIONS) for _ in range(6)]
         for number in range(1, 4):
             await engine.next_call(number)
             await other.next_call(number)
@@ -171,9 +171,8 @@ async def test_log_has_one_line_a_request_and_no_text(
     caplog.set_level("INFO", logger="gateway.requests")
     secret = {"messages": [{"role": "user", "content": "geheim"}], "stream": True}
     response = await gateway.chat(secret, headers={"authorization": "Bearer geheim"})
-    lines = [record for record in caplog.records if record.name == "gateway.requests"]
-    assert len(lines) == 1
-    fields = lines[0].__dict__["fields"]
+    gateway.parts.request_log.flush()
+    [fields] = request_lines(caplog.records)
     assert fields["request_id"] == response.headers["x-request-id"]
     assert fields["outcome"] == "ok"
     assert (fields["prompt_tokens"], fields["completion_tokens"]) == (7, 5)

@@ -3,13 +3,12 @@
 import hashlib
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.fakes.clients import FIVE, at, statuses
 from tests.fakes.engine import FakeEngine
-from tests.fakes.gateway import error_of, running_gateway
+from tests.fakes.gateway import error_of, request_lines, running_gateway
 
 
 def keys_file(folder: Path, *lines: str, **keys: str) -> dict[str, str]:
@@ -77,8 +76,8 @@ async def test_the_log_says_who_it_was_and_no_key(
         await gateway.chat(headers=bearer("alices_own"))
         await gateway.chat(headers=at("2001:db8::7"))
         metrics = (await gateway.client.get("/metrics")).text
-    lines: list[Any] = [record.__dict__["fields"] for record in caplog.records if record.name == "gateway.requests"]
-    assert [line["client"] for line in lines if line["route"] == "chat_completions"] == [
+        gateway.parts.request_log.flush()
+    assert [line["client"] for line in request_lines(caplog.records) if line["route"] == "chat_completions"] == [
         "key:alices_own",
         "2001:db8::/64",
     ]

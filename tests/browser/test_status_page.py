@@ -1,7 +1,7 @@
 """The status page in a browser: what it shows, in two languages, on two widths, and that it asks nobody else."""
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import ARTIFACTS, TIMEOUT_MS, WIDTHS
 from tests.conftest import Stack
@@ -86,4 +86,29 @@ def test_it_goes_on_by_itself_and_says_when_nobody_answers(browser: Browser, add
     expect(page.locator("#verdict")).to_have_text("The gateway does not answer", timeout=TIMEOUT_MS)
     page.unroute("**/status/figures")
     expect(page.locator("#verdict")).to_have_text("Takes questions", timeout=TIMEOUT_MS)
+    page.context.close()
+
+
+def test_a_cards_memory_is_shown_where_there_is_a_card(browser: Browser, address: str) -> None:
+    """The stack of the tests has none: the real figures get one on their way to the page."""
+    page = browser.new_context(locale="zh-CN", viewport={"width": WIDTHS["phone"], "height": 844}).new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+
+    def add_card(route: Route) -> None:
+        figures = route.fetch().json()
+        assert figures["cards"] == []
+        used = [None, 20_000_000_000, 61_300_000_000]
+        card = {"name": "NVIDIA H200", "used_bytes": used[-1], "total_bytes": 150_754_820_096, "samples": used}
+        route.fulfill(json={**figures, "cards": [card]})
+
+    page.route("**/status/figures", add_card)
+    page.goto(address)
+    tile = page.locator("#tiles .card", has_text="显存 · NVIDIA H200")
+    expect(tile).to_contain_text("61.3/ 150.8 GB")
+    # To the top of what the card has, not of what was used: 61.3 of 150.8 stands at two fifths of the height.
+    line = tile.locator("svg path:not(.area)").get_attribute("d")
+    assert line is not None
+    assert line.endswith("120.0 21.6")
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS["phone"]
+    page.screenshot(path=ARTIFACTS / "status-card.png", full_page=True)
     page.context.close()

@@ -11,6 +11,8 @@ import pytest
 from tests.conftest import ROOT, clean_environment, free_ports, run_ops
 
 PROJECT = "ernie-serving-test"
+# All compose files of a host without a card, for what is started on top and for taking everything down.
+FILES = [word for name in ("", ".cpu", ".tls", ".monitoring") for word in ("--file", f"docker-compose{name}.yml")]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ def docker(*arguments: str, **environment: str) -> str:
     done = subprocess.run(
         ["docker", *arguments],
         cwd=ROOT,
-        env=clean_environment(COMPOSE_PROJECT_NAME=PROJECT) | environment,
+        # Compose reads the monitoring's file only with a password.
+        env=clean_environment(COMPOSE_PROJECT_NAME=PROJECT, STACK_GRAFANA_PASSWORD="unused") | environment,  # noqa: S106 - of no Grafana
         capture_output=True,
         text=True,
         timeout=600,
@@ -38,17 +41,17 @@ def docker(*arguments: str, **environment: str) -> str:
 
 
 def inspect(service: str) -> dict[str, Any]:
-    """Return what Docker knows of a service's container."""
-    name = docker(
-        "ps",
-        "-aq",
-        "--filter",
-        f"label=com.docker.compose.project={PROJECT}",
-        "--filter",
-        f"label=com.docker.compose.service={service}",
-    ).strip()
-    details: list[dict[str, Any]] = json.loads(docker("inspect", name))
-    return details[0]
+    """Return what Docker knows of a service's only container."""
+    (details,) = inspect_all(service)
+    return details
+
+
+def inspect_all(service: str = "") -> list[dict[str, Any]]:
+    """Return what Docker knows of a service's containers, or of all."""
+    labels = [f"com.docker.compose.project={PROJECT}", *([f"com.docker.compose.service={service}"] if service else [])]
+    names = docker("ps", "-aq", *(word for label in labels for word in ("--filter", f"label={label}"))).split()
+    details: list[dict[str, Any]] = json.loads(docker("inspect", *names))
+    return details
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +66,6 @@ def containers(docker_engine: None) -> Iterator[Containers]:
         assert up.returncode == 0, (up.stdout + up.stderr)[-6000:]
         yield Containers(f"http://127.0.0.1:{port}", environment, up.stdout)
     finally:
-        docker("compose", "down", "--volumes", "--remove-orphans")
-    left = docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={PROJECT}")
-    assert left == ""
+        docker("compose", *FILES, "--profile", "*", "down", "--volumes", "--remove-orphans")
+    project = ("--filter", f"label=com.docker.compose.project={PROJECT}")
+    assert docker("ps", "-aq", *project) == docker("volume", "ls", "-q", *project) == ""

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 from chat_ui.settings import Settings as ChatUiSettings
-from gateway.server import LAST_BYTES_SECONDS
+from gateway.serving import LAST_BYTES_SECONDS
 from gateway.settings import Settings as GatewaySettings
 from launcher.settings import Settings as EngineSettings
 
@@ -63,7 +63,7 @@ def test_heartbeats_come_before_anybody_cuts_a_silent_stream() -> None:
 
 @pytest.mark.parametrize(
     ("service", "source"),
-    [("gateway", "services/gateway/gateway/server.py"), ("chat-ui", "services/chat-ui/chat_ui/server.py")],
+    [("gateway", "services/gateway/gateway/serving/server.py"), ("chat-ui", "services/chat-ui/chat_ui/server.py")],
 )
 def test_nginx_lets_go_of_an_idle_connection_first(service: str, source: str) -> None:
     """A connection that both sides may close at once costs a request."""

@@ -39,6 +39,8 @@ BESIDE = [
     f"{BASE}/v1/../metrics",
     f"{BASE}/../v1/models",
     f"{BASE}/docs",
+    "/status",
+    f"{BASE}/status",
     f"/x/..{BASE}/v1/models",
 ]
 
@@ -78,6 +80,23 @@ async def test_readiness_below_health_anywhere(client: httpx.AsyncClient, backen
     assert (await client.get(f"{BASE}/readyz?verbose")).json() == {"backend": "gateway"}
     assert backends[0].paths == ["/readyz"]
     assert [(await client.get(path)).text for path in ("/healthz", f"{BASE}/healthz")] == ["ok\n"] * 2
+
+
+async def test_the_status_page_is_below_it_by_setting(tmp_path: Path) -> None:
+    edge = Edge(tmp_path / "open", NGINX_BASE_PATH=BASE, NGINX_STATUS_PAGE="on")
+    edge.start()
+    try:
+        async with (
+            serve(Backend("gateway"), edge.gateway_port) as gateway,
+            httpx.AsyncClient(base_url=edge.url, trust_env=False) as client,
+        ):
+            shown = ["/status", "/status/figures", "/status/page.js"]
+            assert [(await client.get(BASE + path)).status_code for path in shown] == [200] * 3
+            hidden = ["/status", f"{BASE}/status/targets", f"{BASE}/statuses", "/status/figures"]
+            assert [(await client.get(path)).status_code for path in hidden] == [404] * 4
+        assert gateway.paths == shown
+    finally:
+        assert edge.stop() == 0
 
 
 async def test_the_page_sees_the_whole_path(client: httpx.AsyncClient, backends: tuple[Backend, Backend]) -> None:

@@ -2,24 +2,29 @@
 
 import asyncio
 import json
+import logging
 import socket
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 from gateway.app import Gateway, create_app
 from gateway.errors import GatewayError
-from gateway.server import Server, listen, make_server
+from gateway.logs import Batch
+from gateway.serving import Server, listen, make_server
 from gateway.settings import load
 
 from tests.fakes.engine import FakeEngine, answer
 
 CHAT = {"model": "ernie-demo", "messages": [{"role": "user", "content": "你好"}]}
 STREAMED = {**CHAT, "stream": True}
+# No turn of any conversation: engines of equal work take turns in these.
+COMPLETIONS = "/v1/completions"
+PROMPT = {"model": "ernie-demo", "prompt": "你好", "stream": True}
 # Short enough for a test, long enough for a busy machine.
 # Loading the certificates that a default context wants takes longer than starting the gateway.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -36,6 +41,11 @@ FAST = {
     "GATEWAY_MAX_IN_FLIGHT": "off",
     **UNLIMITED,
 }
+
+
+def request_lines(records: Sequence[logging.LogRecord]) -> list[Mapping[str, Any]]:
+    """Return the fields of the requests' lines that were written."""
+    return [line for record in records if isinstance(record, Batch) for line in record.lines]
 
 
 class RunningGateway:

@@ -22,6 +22,7 @@ class FakeLauncher:
         self.progress: float | None = None
         self.detail: str | None = None
         self.engines: list[dict[str, Any]] = []
+        self.cards: list[dict[str, Any]] = []
         self.script: Script | None = None
         self.asked = 0
         self.server = Server(self.handle, host, port)
@@ -60,6 +61,7 @@ class FakeLauncher:
             "progress": self.progress,
             "detail": self.detail,
             "engines": self.engines,
+            "cards": self.cards,
         }
 
     async def handle(self, call: Call) -> None:

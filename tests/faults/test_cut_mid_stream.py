@@ -4,7 +4,15 @@ import openai
 import pytest
 
 from tests.fakes.engine import EVENTS, Call, FakeEngine, after_events
-from tests.fakes.gateway import STREAMED, RunningGateway, assert_quiescent, events_in, eventually, last_error
+from tests.fakes.gateway import (
+    STREAMED,
+    RunningGateway,
+    assert_quiescent,
+    events_in,
+    eventually,
+    last_error,
+    request_lines,
+)
 from tests.fakes.scripts import reset
 
 CUTS = {"reset": reset, "fin": Call.fin, "clean end without [DONE]": Call.end}
@@ -27,8 +35,9 @@ async def test_cut_stream_is_one_calm_line_in_the_log(
     caplog.set_level("INFO")
     engine.script = after_events(3, Call.fin)
     response = await gateway.chat(STREAMED)
-    about = [record for record in caplog.records if record.__dict__.get("fields", {}).get("outcome") == "truncated"]
-    assert [record.__dict__["fields"]["request_id"] for record in about] == [response.headers["x-request-id"]]
+    gateway.parts.request_log.flush()
+    about = [line["request_id"] for line in request_lines(caplog.records) if line["outcome"] == "truncated"]
+    assert about == [response.headers["x-request-id"]]
     assert [record.message for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
     assert [record for record in caplog.records if record.exc_info] == []
     await assert_quiescent(gateway, engine)

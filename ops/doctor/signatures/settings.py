@@ -32,6 +32,14 @@ SIGNATURES = (
         "{what}",
     ),
     Signature(
+        "grafana-password-missing",
+        Trouble.START,
+        _SETTINGS,
+        re.compile(r"STACK_MONITORING=on wants a password for Grafana"),
+        "STACK_MONITORING is on, and Grafana has no password: nothing starts without one.",
+        "Set STACK_GRAFANA_PASSWORD in .env to a password of your own (the user is admin), then make up.",
+    ),
+    Signature(
         "env-ports-collide",
         Trouble.START,
         _SETTINGS,

@@ -19,8 +19,9 @@ from functools import partial
 import uvloop
 
 from gateway import logs
-from gateway.app import LAST_EVENT_SECONDS, Application, create_app
-from gateway.server import LAST_BYTES_SECONDS, listen, make_server, raise_file_limit
+from gateway.app import Application, create_app
+from gateway.drain import LAST_EVENT_SECONDS
+from gateway.serving import LAST_BYTES_SECONDS, listen, make_server, raise_file_limit
 from gateway.settings import Settings, SettingsError, load
 from gateway.workers import Shared, Supervisor, usable_cores
 
@@ -91,7 +92,10 @@ def how_many_workers(settings: Settings) -> tuple[int, str]:
 def serve_alone(app: Application, listener: socket.socket) -> int:
     """Serve in this process."""
     spare_the_collector()
-    make_server(app.serve, app.gateway.drain.advance).run(sockets=[listener])
+    try:
+        make_server(app.serve, app.gateway.drain.advance).run(sockets=[listener])
+    finally:
+        app.gateway.request_log.flush()
     return 0
 
 

@@ -1,6 +1,5 @@
 """Puts the parts together: the only place that knows them all, and the settings."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp
 
 from gateway.admission import Admission, EngineFigures, NoLimit, NumberInAll
 from gateway.agreement import Agreement
+from gateway.drain import Drain
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.history import History
 from gateway.identity import Identity, Keys, KeysError, SharedKeyError, read_or_make
@@ -28,6 +28,7 @@ from gateway.policy import Clamps, Policy
 from gateway.rates import OFF, Allowance
 from gateway.readiness import Readiness, StartTimes, WatchTimes
 from gateway.relay import InFlight, Relay, RelayTimes, StreamTimes
+from gateway.request_log import RequestLog
 from gateway.routes import (
     BodyReader,
     Counting,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from gateway.limits.valkey import SharedLedger
     from gateway.tracing import Tracing
 
-# After the grace, streams need this long for their error event.
-LAST_EVENT_SECONDS = 2.0
 GENERATIONS = frozenset({"/v1/chat/completions", "/v1/completions"})
 _NOT_FOUND = 404
 _METHOD_NOT_ALLOWED = 405
@@ -64,6 +63,7 @@ class Gateway:
         registry.register(Processes(common) if common else ProcessCollector(registry=None))
         self.common = common
         self.metrics = Metrics(registry, common.cells if common else None)
+        self.request_log = RequestLog()
         self.in_flight = InFlight()
         self.client = EngineClient(settings.connect_timeout_seconds)
         self.upstreams = Upstreams(settings.upstreams)
@@ -105,7 +105,7 @@ class Gateway:
         self.shared = self._shared(settings.state_url, memory, gateways) if settings.state_url else None
         self.limits = Limits(self.shared or memory, self.metrics)
         self.tracing = _tracing(settings) if settings.otlp_endpoint else None
-        self.history = History(self.metrics.registry)
+        self.history = History(self.metrics.registry, self.upstreams.card_bytes)
         self.drain = Drain(self.readiness, self.in_flight, settings.drain_seconds, common)
 
     @asynccontextmanager
@@ -173,41 +173,6 @@ class Gateway:
         return SharedLedger(url, memory, gateways, self.metrics.state_degraded.set)
 
 
-class Drain:
-    """The order of stopping: readiness falls, open answers get the grace, the rest one error event each.
-
-    Several processes stop together: one that has nothing left goes on refusing until none has.
-    """
-
-    def __init__(
-        self, readiness: Readiness, in_flight: InFlight, grace_seconds: float, common: Shared | None = None
-    ) -> None:
-        self._common = common
-        self._readiness = readiness
-        self._in_flight = in_flight
-        self._grace_seconds = grace_seconds
-        self._ends_at: float | None = None
-        self._ended = False
-
-    def advance(self) -> bool:
-        """Take the next step; return True when nothing is left to wait for. Called again and again."""
-        now = time.monotonic()
-        if self._ends_at is None:
-            self._readiness.drain()
-            self._ends_at = now + self._grace_seconds
-        if not self._open_answers():
-            return True
-        if now >= self._ends_at and not self._ended:
-            self._ended = True
-            self._in_flight.end_all()
-        return now >= self._ends_at + LAST_EVENT_SECONDS
-
-    def _open_answers(self) -> float:
-        if not self._common:
-            return len(self._in_flight)
-        return self._common.tell_open_answers(len(self._in_flight))
-
-
 @dataclass(frozen=True, slots=True)
 class Application:
     """What a server is given (`serve`), FastAPI's part of it, and the running parts behind both."""
@@ -256,7 +221,7 @@ def create_app(settings: Settings, common: Shared | None = None) -> Application:
         # Looking for a telemetry provider in the environment at every request takes 20 µs; we have our own metrics.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         lifespan=gateway.running,
-        middleware=[Middleware(Edge, metrics=gateway.metrics)],
+        middleware=[Middleware(Edge, metrics=gateway.metrics, log=gateway.request_log)],
         exception_handlers={HTTPException: _refuse, RequestValidationError: _refuse_query},
         routes=[
             # `Front` takes these; here they are known for the answer to other methods.
@@ -270,7 +235,8 @@ def create_app(settings: Settings, common: Shared | None = None) -> Application:
     control.add_api_route("/readyz", readyz_route(gateway.readiness, gateway.agreement))
     control.add_api_route("/metrics", metrics_route(gateway.metrics.registry))
     begin_trace = gateway.tracing.begin if gateway.tracing else None
-    return Application(Front(Edge(generations, gateway.metrics, begin_trace), GENERATIONS, control), control, gateway)
+    hot = Edge(generations, gateway.metrics, gateway.request_log, begin_trace)
+    return Application(Front(hot, GENERATIONS, control), control, gateway)
 
 
 def _capacity(max_in_flight: int | str | None) -> NoLimit | NumberInAll | EngineFigures:

@@ -1,14 +1,15 @@
 """What went on in the last minutes: a sample of the metrics every few seconds, for the status page.
 
-Taken from the metrics alone, so it counts as they do, all processes together, and holds no text of a client's.
+Taken from the metrics, so it counts as they do, all processes together, and holds no text of a client's; what cards
+hold, from their launchers.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Metric
 
@@ -52,6 +53,8 @@ class Sample:
     waiting: int
     in_flight: int
     troubles: int
+    # What each card holds, by the driver's name for it.
+    card_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,22 @@ class Trouble:
 
 
 class History:
-    """The last samples and troubles; `start` it inside the running loop, `stop` it before the loop ends."""
+    """The last samples and troubles; `start` it inside the running loop, `stop` it before the loop ends.
 
-    def __init__(self, registry: CollectorRegistry, sample_seconds: float = SAMPLE_SECONDS) -> None:
+    `card_bytes` says what each card holds now.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        card_bytes: Callable[[], Mapping[str, int]] = dict,
+        sample_seconds: float = SAMPLE_SECONDS,
+    ) -> None:
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
         self.troubles: deque[Trouble] = deque(maxlen=KEPT_TROUBLES)
         self.sample_seconds = sample_seconds
         self._registry = registry
+        self._card_bytes = card_bytes
         self._before = Totals()
         self._task: asyncio.Task[None] | None = None
 
@@ -109,6 +121,7 @@ class History:
             waiting=int(totals.waiting),
             in_flight=int(totals.in_flight),
             troubles=sum(gained),
+            card_bytes=self._card_bytes(),
         )
         self.samples.append(sample)
         now = time.time()

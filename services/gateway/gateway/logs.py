@@ -1,24 +1,22 @@
-"""JSON lines on standard output: one for each request, one for each change of the service.
-
-No prompt, no answer, no key is ever logged; fields are the ones named here. The client is logged as it is counted:
-an address, the /64 of one, or a key's name, as nginx's own log has it, since whoever floods must be found.
-"""
+"""JSON lines on standard output: one for each request, one for each change of the service."""
 
 import logging
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from gateway.errors import Outcome
-from gateway.schemas import RELAYED_ROUTES, Exchange
 
-_UNFINISHED = "ASGI callable returned without completing response."
-_requests = logging.getLogger("gateway.requests")
-_MILLISECONDS = 1000.0
+class Batch(logging.LogRecord):
+    """Several lines of one logger and message: the fields of each, with its `time` in seconds since 1970."""
+
+    def __init__(self, name: str, message: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(name, logging.INFO, __file__, 0, message, None, None)
+        self.lines = lines
 
 
 class JsonFormatter(logging.Formatter):
@@ -27,19 +25,28 @@ class JsonFormatter(logging.Formatter):
     worker: int | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line of JSON."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        """Return the record as one line of JSON, or as many as it has."""
+        same: dict[str, Any] = {
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if self.worker is not None:
-            line["worker"] = self.worker
-        line.update(getattr(record, "fields", {}))
+            same["worker"] = self.worker
+        if isinstance(record, Batch):
+            return "\n".join(_line({**line, "time": _written(line["time"])}, same) for line in record.lines)
+        line = {"time": _written(record.created), **getattr(record, "fields", {})}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        return _line(line, same)
+
+
+def _line(own: dict[str, Any], same: dict[str, Any]) -> str:
+    return orjson.dumps({"time": own["time"], **same, **own}, default=str).decode()
+
+
+def _written(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 class SharedHandler(logging.Handler):
@@ -72,43 +79,5 @@ def configure(level: str, worker: int | None = None, lock: AbstractContextManage
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Its start and stop lines repeat ours; its access log costs a third of the requests a second.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    # A client that takes nothing is let go in the middle of its answer; the request's own line says so.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _UNFINISHED)
     logging.getLogger("uvicorn.access").handlers = []
     logging.getLogger("uvicorn.access").propagate = False
-
-
-def log_exchange(exchange: Exchange, outcome: Outcome, finished_at: float) -> None:
-    """Write a finished request's line; the probes' own only at level debug."""
-    level = logging.DEBUG if exchange.route in _QUIET else logging.INFO
-    if not _requests.isEnabledFor(level):
-        return
-    fields: dict[str, Any] = {
-        "request_id": exchange.request_id,
-        "route": exchange.route,
-        "outcome": outcome,
-        "status": exchange.status,
-        "duration_ms": _milliseconds(finished_at - exchange.received_at),
-    }
-    if exchange.error_code:
-        fields["error"] = exchange.error_code
-    if exchange.route in RELAYED_ROUTES:
-        fields |= {
-            "engine_request_id": exchange.engine_request_id,
-            "client": exchange.client,
-            "stream": exchange.streamed,
-            "engine": exchange.engine,
-            "first_token_ms": _milliseconds(exchange.engine_answered_at - exchange.received_at)
-            if exchange.streamed and exchange.engine_answered_at
-            else None,
-            "prompt_tokens": exchange.prompt_tokens,
-            "completion_tokens": exchange.completion_tokens,
-        }
-    _requests.log(level, "request", extra={"fields": fields})
-
-
-def _milliseconds(seconds: float) -> float:
-    return round(seconds * _MILLISECONDS, 2)
-
-
-_QUIET = frozenset({"livez", "readyz", "metrics", "status"})

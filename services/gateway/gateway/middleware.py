@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import ClientDisconnected, GatewayError, InternalError, Outcome
-from gateway.logs import log_exchange
 from gateway.metrics import Metrics, route_label
+from gateway.request_log import RequestLog
 from gateway.schemas import RELAYED_ROUTES, Exchange, Trace, remember
 from gateway.sse import error_event
 
@@ -32,9 +32,10 @@ _SERVER_FAULT = 500
 class Edge:
     """Wraps the application; errors become answers here and nowhere else."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, begin_trace: BeginTrace | None = None) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: RequestLog, begin_trace: BeginTrace | None = None) -> None:
         self._app = app
         self._metrics = metrics
+        self._log = log
         self._begin_trace = begin_trace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,7 +85,7 @@ class Edge:
         self._metrics.settle(exchange, outcome, finished_at)
         if exchange.trace:
             exchange.trace.end(exchange, outcome, finished_at)
-        log_exchange(exchange, outcome, finished_at)
+        self._log.note(exchange, outcome, finished_at)
 
 
 class Front:

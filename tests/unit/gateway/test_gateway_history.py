@@ -25,6 +25,15 @@ def test_a_sample_is_what_came_since_the_last(history: History) -> None:
     assert (second.tokens_per_second, second.first_token_seconds, second.waiting) == (10.0, 0.25, 0)
 
 
+def test_a_sample_holds_what_cards_hold() -> None:
+    held = {"GPU-1": 5}
+    history = History(CollectorRegistry(), lambda: dict(held))
+    history.take(Totals(), 5.0)
+    held.clear()
+    history.take(Totals(), 5.0)
+    assert [sample.card_bytes for sample in history.samples] == [{"GPU-1": 5}, {}]
+
+
 def test_without_a_stream_there_is_no_first_token(history: History) -> None:
     history.take(Totals(tokens=100), 5.0)
     assert history.samples[0].first_token_seconds is None

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 import uvloop
@@ -15,12 +14,20 @@ async def never() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def receive_after(event: asyncio.Event) -> Callable[[], Awaitable[Any]]:
-    async def receive() -> Any:
-        await event.wait()
-        return {"type": "http.disconnect"}
+class Client:
+    """One that leaves when it is told to, and of whom the server tells."""
 
-    return receive
+    def __init__(self) -> None:
+        self._call: Callable[[], None] | None = None
+
+    def leaving(self, call: Callable[[], None] | None) -> None:
+        """Take what is to be called."""
+        self._call = call
+
+    def leave(self) -> None:
+        """Leave."""
+        if self._call:
+            self._call()
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
@@ -96,9 +103,9 @@ def test_patience_and_foreign_cancellation_at_once() -> None:
 
 def test_disconnect_interrupts_with_its_reason() -> None:
     async def main() -> None:
-        in_flight, left = InFlight(), asyncio.Event()
-        asyncio.get_running_loop().call_later(0.01, left.set)
-        with pytest.raises(ClientDisconnected), in_flight.watch(receive_after(left)):
+        in_flight, client = InFlight(), Client()
+        asyncio.get_running_loop().call_later(0.01, client.leave)
+        with pytest.raises(ClientDisconnected), in_flight.watch(client.leaving):
             await never()
         task = asyncio.current_task()
         assert task is not None
@@ -112,7 +119,7 @@ def test_disconnect_while_patience_runs_out() -> None:
     async def main() -> None:
         in_flight, patience = InFlight(), Patience()
         asyncio.get_running_loop().call_soon(both, in_flight, patience)
-        with pytest.raises(ShuttingDown), in_flight.watch(receive_after(asyncio.Event())):
+        with pytest.raises(ShuttingDown), in_flight.watch(Client().leaving):
             await patience.wait(never(), 5)
         task = asyncio.current_task()
         assert task is not None
@@ -129,10 +136,10 @@ def test_disconnect_while_patience_runs_out() -> None:
 
 def test_stopped_watch_interrupts_nothing() -> None:
     async def main() -> None:
-        in_flight, left = InFlight(), asyncio.Event()
-        with in_flight.watch(receive_after(left)) as watch:
+        in_flight, client = InFlight(), Client()
+        with in_flight.watch(client.leaving) as watch:
             watch.stop()
-            left.set()
+            client.leave()
             in_flight.end_all()
             await asyncio.sleep(0.01)
 
@@ -141,10 +148,10 @@ def test_stopped_watch_interrupts_nothing() -> None:
 
 def test_first_reason_counts() -> None:
     async def main() -> None:
-        in_flight, left = InFlight(), asyncio.Event()
+        in_flight, client = InFlight(), Client()
         asyncio.get_running_loop().call_later(0.01, in_flight.end_all)
-        asyncio.get_running_loop().call_later(0.01, left.set)
-        with pytest.raises(ShuttingDown), in_flight.watch(receive_after(left)):
+        asyncio.get_running_loop().call_later(0.01, client.leave)
+        with pytest.raises(ShuttingDown), in_flight.watch(client.leaving):
             await never()
 
     run(main)
@@ -155,7 +162,7 @@ def test_foreign_cancellation_passes_a_watch() -> None:
         in_flight = InFlight()
 
         async def watched() -> None:
-            with in_flight.watch(receive_after(asyncio.Event())):
+            with in_flight.watch(Client().leaving):
                 await never()
 
         task = asyncio.create_task(watched())

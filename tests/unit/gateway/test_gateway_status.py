@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 from gateway.upstreams import BadStatus, read_status
 from gateway.upstreams.names import base_url, host_and_port
-from gateway.upstreams.status import MOST_ENGINES, STATUS_BYTES
+from gateway.upstreams.status import MOST_CARDS, MOST_ENGINES, STATUS_BYTES
 
 ENGINE: dict[str, Any] = {"port": 8000, "stage": "compiling", "since": 1790000000, "started_at": 1790000000.5}
 SOUND: dict[str, Any] = {"version": 1, "model": "ernie-demo", "stage": "loading", "since": 1.5, "engines": [ENGINE]}
+CARD = {
+    "uuid": "GPU-1",
+    "name": "NVIDIA H200",
+    "memory_used_bytes": 644874240,
+    "memory_total_bytes": 150754820096,
+}
 
 
 def read(**changes: Any) -> Any:
@@ -24,6 +30,13 @@ def test_what_is_told_is_read_and_what_is_new_is_passed_over() -> None:
     assert (engine.port, engine.started_at, engine.words) == (8000, 1790000000.5, "compiling")
     assert engine.sequences is None
     assert [read(engines=[{**ENGINE, "sequences": said}]).engines[0].sequences for said in (256, None)] == [256, None]
+
+
+def test_cards_are_read_and_an_older_launcher_tells_none() -> None:
+    assert read().cards == []
+    [card] = read(cards=[{**CARD, "temperature": 31}]).cards
+    assert (card.uuid, card.name) == ("GPU-1", "NVIDIA H200")
+    assert (card.memory_used_bytes, card.memory_total_bytes) == (644874240, 150754820096)
 
 
 def test_details_are_cut_and_made_printable() -> None:
@@ -53,6 +66,12 @@ def test_stages_are_of_a_start_or_of_an_end(stage: str, before: bool, over: bool
         {"progress": "0.4"},
         {"detail": 5},
         {"engines": None},
+        {"cards": None},
+        {"cards": [CARD] * (MOST_CARDS + 1)},
+        {"cards": [{**CARD, "memory_used_bytes": -1}]},
+        {"cards": [{**CARD, "memory_total_bytes": 0}]},
+        {"cards": [{**CARD, "memory_total_bytes": 1e10}]},
+        {"cards": [{**CARD, "name": None}]},
         {"engines": [ENGINE, ENGINE]},
         {"engines": [{**ENGINE, "port": number} for number in range(1, MOST_ENGINES + 2)]},
         {"engines": [{**ENGINE, "port": 0}]},

@@ -14,6 +14,7 @@ from launcher.supervision.board import Board
 from launcher.supervision.engine import Unit
 from launcher.supervision.fleet import Fleet, Limits, Watches
 from launcher.supervision.inbox import Inbox
+from launcher.supervision.status import StatusServer
 
 how = json.loads(sys.argv[1])
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
@@ -39,8 +40,8 @@ units = [
 ]
 limits = Limits(how["start_seconds"], how["stop_seconds"], how["notice_seconds"])
 watches = Watches("demo", how["stall_seconds"], cards=["0"] if how["cards"] else None)
-with Inbox() as inbox:
-    board = Board("demo")
+board = Board("demo")
+with Inbox() as inbox, StatusServer(board, "127.0.0.1", how["status_port"]):
     outcome = Fleet(units, inbox, board, limits, watches, before_stop=announce).run()
 sys.stdout.write(f"{outcome.cause}\nkilled={outcome.killed}\nscene: {outcome.scene}\n")
 sys.stdout.write(f"lines: {json.dumps(outcome.lines)}\nnotes: {outcome.card_notes}\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from launcher.supervision.status import fetch_status
 
 from tests.fakes import nvml
 
@@ -37,7 +38,15 @@ class Supervised:
     def __init__(self, *kinds: str, environment: Mapping[str, str], **how: Any) -> None:
         self.ports = free_ports(len(kinds))
         limits = {"start_seconds": 15, "stop_seconds": 15, "notice_seconds": 0.2, "stall_seconds": None}
-        asked = {"kinds": kinds, "ports": self.ports, "announcing": "works", "cards": False, **limits, **how}
+        asked = {
+            "kinds": kinds,
+            "ports": self.ports,
+            "announcing": "works",
+            "cards": False,
+            "status_port": 0,
+            **limits,
+            **how,
+        }
         self.process = subprocess.Popen(
             [sys.executable, HERE / "supervise.py", json.dumps(asked)],
             stdout=subprocess.PIPE,
@@ -352,6 +361,31 @@ def test_a_card_that_tells_no_events_is_watched_for_memory_errors(start: Start, 
     supervised.until("only its memory errors are watched")
     nvml.describe(file, {**silent, "0.ecc.uncorrected.volatile": "1"})
     assert "1 memory errors of card GPU-77ab12ef" in supervised.finish()
+
+
+def test_what_the_card_holds_is_told_at_status(start: Start, driver: Path, tmp_path: Path) -> None:
+    file, [port] = tmp_path / "card", free_ports(1)
+    nvml.describe(file, nvml.H200)
+    environment = nvml.environment(driver, file)
+    supervised = start("obedient", cards=True, environment=environment, status_port=port)
+    supervised.until_healthy()
+    card = {"uuid": nvml.H200["0.uuid"], "name": "NVIDIA H200", "memory_total_bytes": 150754820096}
+    _until_cards_are(port, [{**card, "memory_used_bytes": 644874240}])
+    nvml.describe(file, {**nvml.H200, "0.free": "754820096"})
+    _until_cards_are(port, [{**card, "memory_used_bytes": 150000000000}])
+    # A card that does not tell is not shown, and watched all the same.
+    nvml.describe(file, {**nvml.H200, "0.error.nvmlDeviceGetMemoryInfo": "999"})
+    _until_cards_are(port, [])
+    nvml.describe(file, {**nvml.H200, "0.ecc.uncorrected.volatile": "2"})
+    assert "2 memory errors of card GPU-77ab12ef" in supervised.finish()
+
+
+def _until_cards_are(port: int, wanted: list[dict[str, object]]) -> None:
+    """Ask until /status says so; the launcher looks once a second."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (told := json.loads(fetch_status("127.0.0.1", port) or "{}").get("cards")) != wanted:
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)
 
 
 def test_a_lost_card_ends_all(start: Start, driver: Path, tmp_path: Path) -> None:

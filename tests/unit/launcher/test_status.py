@@ -33,7 +33,7 @@ def test_it_tells_the_present_state(board: Board, port: int) -> None:
         after = client.get(address)
         head = client.head(address)
     since = before.pop("since")
-    nothing = {"stage": "checking", "progress": None, "detail": None, "engines": []}
+    nothing = {"stage": "checking", "progress": None, "detail": None, "engines": [], "cards": []}
     assert before == {"version": 1, "model": "ernie-demo", **nothing}
     assert after.json()["since"] >= since
     assert after.json()["detail"] == "310 of 721 MB"

@@ -11,7 +11,7 @@ from typing import cast
 from gateway.admission.capacity import Capacity
 from gateway.admission.crowd import Alone, Crowd
 from gateway.admission.pace import Pace, retry_after
-from gateway.admission.shares import Share, Shares, Turn
+from gateway.admission.shares import Shares, Turn
 from gateway.admission.work import Work
 from gateway.errors import GatewayError, Overloaded, ShuttingDown
 from gateway.metrics import Metrics
@@ -70,7 +70,8 @@ class Admission:
             self.wake()
         cost = self._work.expected(generation)
         share = self._shares.of(exchange.client, cost)
-        request = _Request(share, exchange.received_at, cost, generation.choices, exchange, generation)
+        model = self._upstreams.known(generation.model)
+        request = _Request(share, exchange.received_at, cost, generation.choices, model, exchange, generation)
         if not exchange.queue_entered_at and (place := self._begin_at_once(request)):
             return place
         exchange.queue_entered_at = exchange.queue_entered_at or time.perf_counter()
@@ -86,17 +87,19 @@ class Admission:
 
         Where the next place is another process's it gets it, unless this one `insists`.
         """
-        while len(self._shares):
-            request = cast("_Request", self._shares.next_turn())
+        full: set[str] = set()
+        while turn := self._shares.next_turn(full):
+            request = cast("_Request", turn)
             with self._crowd:
                 try:
-                    engine = self._engine_for(request.share)
+                    engine = self._engine_for(request)
                 except ShuttingDown as error:
                     self._end_wait(request, error)
                     continue
                 if engine is None:
                     self._look_for_room()
-                    return
+                    full.add(request.model)
+                    continue
                 if self._crowd.others_first() and not insists:
                     self._yield()
                     return
@@ -115,15 +118,19 @@ class Admission:
         self.wake()
         self._crowd.call()
 
-    def _engine_for(self, share: Share) -> Engine | None:
-        spare = self._shares.leaves_spare(share)
-        return self._upstreams.pick(lambda engine: self._capacity.has_room(engine, self._crowd.running, spare=spare))
+    def _engine_for(self, request: "_Request") -> Engine | None:
+        spare = self._shares.leaves_spare(request.share)
+        return self._upstreams.pick(
+            lambda engine: self._capacity.has_room(engine, self._crowd.running, spare=spare),
+            request.model,
+            request.generation.conversation,
+        )
 
     def _begin_at_once(self, request: "_Request") -> "Place | None":
-        if len(self._shares):
+        if self._shares.are_for(request.model):
             return None
         with self._crowd:
-            engine = self._engine_for(request.share)
+            engine = self._engine_for(request)
             return self._begin(engine, request) if engine and not self._crowd.others_first() else None
 
     def _begin(self, engine: Engine, request: "_Request") -> "Place":
@@ -142,13 +149,13 @@ class Admission:
     async def _wait(self, request: "_Request", tell: Tell, *, comes_back: bool) -> "Place":
         expires_at = request.exchange.queue_entered_at + self._timeout_seconds
         if time.perf_counter() >= expires_at:
-            raise self._expired(len(self._shares) + 1)
+            raise self._expired(request, len(self._shares) + 1)
         if place := self._begin_at_once(request):
             return place
         request.called = asyncio.get_running_loop().create_future()
         with self._crowd:
             if not comes_back:
-                self._make_room_for(request.share)
+                self._make_room_for(request)
             self._shares.add(request)
             self._tell()
         try:
@@ -170,7 +177,7 @@ class Admission:
         while not request.called.done():
             left = expires_at - time.perf_counter()
             if left <= 0:
-                raise self._expired(self._shares.place(request))
+                raise self._expired(request, self._shares.place(request))
             await asyncio.wait([request.called], timeout=min(self._tell_seconds, left))
             if not request.called.done() and time.perf_counter() < expires_at:
                 place = self._shares.place(request)
@@ -194,30 +201,31 @@ class Admission:
             if engine.takes_requests:
                 self._capacity.note_crowd(engine)
 
-    def _make_room_for(self, share: Share) -> None:
+    def _make_room_for(self, request: "_Request") -> None:
         """Raise if the queue is full, unless another client has so much more waiting that its last one has to go."""
         if self._crowd.waiting < self._size:
             return
         if len(self._shares):
             heaviest = self._shares.heaviest()
-            if len(heaviest.waiting) > len(share.waiting) + 1:
+            if len(heaviest.waiting) > len(request.share.waiting) + 1:
                 last = cast("_Request", heaviest.waiting[-1])
                 reason = "those who have fewer requests waiting go first"
-                self._end_wait(last, self._refusal(self._shares.place(last), reason))
+                self._end_wait(last, self._refusal(last, self._shares.place(last), reason))
                 return
-        raise self._refusal(len(self._shares) + 1, f"{self._size} requests wait already" if self._size else None)
+        fullness = f"{self._size} requests wait already" if self._size else None
+        raise self._refusal(request, len(self._shares) + 1, fullness)
 
-    def _expired(self, place: int) -> GatewayError:
-        return self._refusal(place, f"the request has waited {self._timeout_seconds:g} s")
+    def _expired(self, request: "_Request", place: int) -> GatewayError:
+        return self._refusal(request, place, f"the request has waited {self._timeout_seconds:g} s")
 
-    def _refusal(self, place: int, reason: str | None) -> GatewayError:
+    def _refusal(self, request: "_Request", place: int, reason: str | None) -> GatewayError:
         """Return the refusal of a request that has, or would have, this place; it says when to come again.
 
         That is when what waits now should be gone: who comes then finds room.
         """
         left = self._seconds_left(place)
         error: GatewayError
-        if self._upstreams.ready:
+        if self._upstreams.is_ready_for(request.model):
             seconds = retry_after(self._seconds_left(len(self._shares) + 1))
             because = f" ({reason})" if reason else ""
             error = Overloaded(f"The engine is full{because}. Try again in {seconds} seconds.", retry_after=seconds)

@@ -9,7 +9,8 @@ import bisect
 import heapq
 import math
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 # Work of clients that have nothing here any more is remembered for so many of them: forgetting it is a present.
@@ -41,6 +42,8 @@ class Turn:
     received_at: float
     cost: float
     places: int
+    # The model that it has to be an engine of; empty where any will do.
+    model: str
 
 
 class Shares:
@@ -50,7 +53,7 @@ class Shares:
         self._shares: dict[str, Share] = {}
         self._waiting: dict[str, Share] = {}
         self._idle: dict[str, None] = {}
-        self._length = 0
+        self._models: Counter[str] = Counter()
         self._running = 0
         self._busy: dict[str, Share] = {}
         # Which client began last, when it did, and when one did that was another.
@@ -62,7 +65,7 @@ class Shares:
         self._order_until = 0.0
 
     def __len__(self) -> int:
-        return self._length
+        return self._models.total()
 
     @property
     def clients(self) -> int:
@@ -82,22 +85,30 @@ class Shares:
         bisect.insort(share.waiting, turn, key=_arrival)
         self._waiting[share.client] = share
         self._keep(share)
-        self._length += 1
+        self._models[turn.model] += 1
 
     def remove(self, turn: Turn) -> None:
         """Take out a request that waits."""
         share = turn.share
         share.waiting.remove(turn)
-        self._length -= 1
+        self._models[turn.model] -= 1
         # A request's body must not live on in an order that nobody asks for.
         self._order.pop(turn, None)
         if not share.waiting:
             del self._waiting[share.client]
             self._retire(share)
 
-    def next_turn(self) -> Turn:
-        """Return the request whose turn it is."""
-        return min(self._waiting.values(), key=_standing).waiting[0]
+    def are_for(self, model: str) -> bool:
+        """Tell whether a request waits that an engine of this model could take, of any for the empty name."""
+        return bool(self._models[model] or self._models[""] if model else len(self))
+
+    def next_turn(self, full: Collection[str] = ()) -> Turn | None:
+        """Return the request whose turn it is, passing over those for models whose engines are full; None without."""
+        if not full and self._waiting:
+            return min(self._waiting.values(), key=_standing).waiting[0]
+        if all(model in full for model, number in self._models.items() if number):
+            return None
+        return next(turn for turn in self._in_order() if turn.model not in full)
 
     def begin(self, turn: Turn) -> None:
         """Charge a request that is begun now, and count it as running."""
@@ -147,7 +158,7 @@ class Shares:
         now = time.monotonic()
         if now > self._order_until or turn not in self._order:
             self._order = {waiting: place for place, waiting in enumerate(self._in_order(), start=1)}
-            self._order_until = now + ORDER_SECONDS * self._length
+            self._order_until = now + ORDER_SECONDS * len(self)
         return self._order[turn]
 
     def _floor(self, saved: float) -> float:

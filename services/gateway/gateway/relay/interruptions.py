@@ -4,21 +4,17 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from starlette.types import Receive
-
 from gateway.errors import ClientDisconnected, ShuttingDown
+from gateway.schemas import Leaving
 
 
 class Watch:
-    """Interrupts the current task with a reason: inside the block, that reason is raised wherever it waits.
+    """Interrupts the current task with a reason: inside the block, that reason is raised wherever it waits."""
 
-    Call it after the body was read: the next thing `receive` tells is that the client has left.
-    """
+    __slots__ = ("_leaving", "_open", "_reason", "_siblings", "_task")
 
-    __slots__ = ("_listener", "_open", "_reason", "_receive", "_siblings", "_task")
-
-    def __init__(self, receive: Receive, siblings: "set[Watch]") -> None:
-        self._receive = receive
+    def __init__(self, leaving: Leaving, siblings: "set[Watch]") -> None:
+        self._leaving = leaving
         self._siblings = siblings
         self._reason: Exception | None = None
         self._open = False
@@ -28,9 +24,9 @@ class Watch:
         if task is None:
             raise RuntimeError("a Watch belongs to a task")
         self._task = task
-        self._listener = asyncio.create_task(self._listen())
         self._open = True
         self._siblings.add(self)
+        self._leaving(self._client_left)
         return self
 
     def __exit__(
@@ -51,11 +47,9 @@ class Watch:
         """Interrupt nothing from here on: the last bytes are about to leave."""
         self._open = False
         self._siblings.discard(self)
-        self._listener.cancel()
+        self._leaving(None)
 
-    async def _listen(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def _client_left(self) -> None:
         self.interrupt(ClientDisconnected())
 
 
@@ -68,9 +62,9 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._watches)
 
-    def watch(self, receive: Receive) -> Watch:
+    def watch(self, leaving: Leaving) -> Watch:
         """Return the block in which a request is relayed."""
-        return Watch(receive, self._watches)
+        return Watch(leaving, self._watches)
 
     def end_all(self) -> None:
         """End every request: streams with one error event, the others with 503."""

@@ -7,16 +7,17 @@ or with a heartbeat once the engine has accepted the request. After that every f
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from starlette.types import Receive, Send
+from starlette.types import Send
 
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,
     Outcome,
     Overloaded,
+    UpstreamFault,
     UpstreamInvalidResponse,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -26,7 +27,7 @@ from gateway.relay.patience import Patience
 from gateway.relay.refusal import refusal_of
 from gateway.relay.reply import Reply
 from gateway.relay.stream import Stream, StreamTimes
-from gateway.schemas import Exchange, Generation
+from gateway.schemas import Exchange, Generation, Leaving
 from gateway.sse import waiting_comment
 from gateway.upstreams import Answer, Engine, EngineClient
 from gateway.usage import usage_in
@@ -77,24 +78,25 @@ class Relay:
         self._in_flight = in_flight
         self._times = times
 
-    async def run(self, exchange: Exchange, generation: Generation, receive: Receive, send: Send) -> None:
+    async def run(
+        self, exchange: Exchange, generation: Generation, patience: Patience, leaving: Leaving, send: Send
+    ) -> None:
         """Answer one request.
 
         Raises GatewayError if nothing was sent yet, ClientDisconnected if nobody is left to answer. Either way,
         and when cancelled, the engine's work for it has been ended.
         """
         exchange.streamed = generation.stream
-        with closing(Patience()) as patience:
-            reply = Reply(send, patience, self._times.stream.idle)
-            try:
-                with self._in_flight.watch(receive) as watch:
-                    await self._ask_engines(_Job(exchange, generation, reply, patience, watch))
-            except GatewayError as error:
-                if not reply.started:
-                    raise
-                exchange.outcome = error.outcome_mid_stream if exchange.engine_answered_at else error.outcome
-                exchange.error_code = error.code
-                await reply.end_with(error)
+        reply = Reply(send, patience, self._times.stream.idle)
+        try:
+            with self._in_flight.watch(leaving) as watch:
+                await self._ask_engines(_Job(exchange, generation, reply, patience, watch))
+        except GatewayError as error:
+            if not reply.started:
+                raise
+            exchange.outcome = error.outcome_mid_stream if exchange.engine_answered_at else error.outcome
+            exchange.error_code = error.code
+            await reply.end_with(error)
 
     async def _ask_engines(self, job: _Job) -> None:
         """Ask one engine, and another only if the first could not even be connected to; wait while there is none."""
@@ -130,13 +132,17 @@ class Relay:
             # It was us who ended it: the engine should be seen to stop.
             engine.note_abort()
             raise
+        except UpstreamFault:
+            engine.note_fault()
+            raise
+        engine.note_answer()
 
     async def _post(self, engine: Engine, job: _Job) -> Answer:
         generation = job.generation
         limit = self._times.stream.first_token if generation.stream else self._times.answer
         try:
-            async with asyncio.timeout(limit):
-                return await self._client.post(engine, generation.path, generation.body, _headers(job.exchange, engine))
+            asked = self._client.post(engine, generation.path, generation.body, _headers(job.exchange, engine))
+            return await job.patience.wait(asked, limit)
         except TimeoutError:
             raise UpstreamTimeout(f"The engine did not answer within {limit:.0f} s. Try again.") from None
 

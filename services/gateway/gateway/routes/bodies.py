@@ -1,10 +1,11 @@
 """Reading a request's body: of a bounded size, in a bounded time, as it is."""
 
-import asyncio
+import time
 
 from starlette.types import Receive, Scope
 
 from gateway.errors import ClientDisconnected, RequestTimeout, RequestTooLarge, UnsupportedEncoding
+from gateway.relay import Patience
 
 # nginx has the whole body before it connects; only a client without it before can be slower.
 BODY_SECONDS = 30.0
@@ -17,7 +18,7 @@ class BodyReader:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
 
-    async def read(self, scope: Scope, receive: Receive) -> bytes:
+    async def read(self, scope: Scope, receive: Receive, patience: Patience) -> bytes:
         """Return the body.
 
         Raises RequestTooLarge (at once where the headers say so), UnsupportedEncoding, RequestTimeout, and
@@ -26,21 +27,21 @@ class BodyReader:
         self._check_headers(scope["headers"])
         chunks: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientDisconnected
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > self._max_bytes:
-                        raise self._too_large()
-                    chunks.append(chunk)
-                    if not message.get("more_body", False):
-                        return b"".join(chunks)
-        except TimeoutError:
-            raise RequestTimeout(f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
+        ends_at = time.monotonic() + BODY_SECONDS
+        while True:
+            try:
+                message = await patience.wait(receive(), ends_at - time.monotonic())
+            except TimeoutError:
+                raise RequestTimeout(f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise self._too_large()
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         for name, value in headers:

@@ -5,6 +5,7 @@ The engine's answer also holds every token; only the numbers are passed on.
 
 import asyncio
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout, UpstreamUna
 from gateway.identity import Identity
 from gateway.limits import Limits
 from gateway.policy import Policy
+from gateway.relay import Patience
 from gateway.relay.refusal import refusal_of
 from gateway.routes.bodies import BodyReader
 from gateway.schemas import Exchange, Generation, exchange_of
@@ -53,7 +55,8 @@ class Counting:
         exchange = exchange_of(scope)
         client = self._identity.client_of(scope)
         exchange.client = client.name
-        body = await self._bodies.read(scope, receive)
+        with closing(Patience()) as patience:
+            body = await self._bodies.read(scope, receive, patience)
         exchange.body_read_at = time.perf_counter()
         # It makes no tokens, and costs none.
         counted = replace(self._policy.check(scope["path"], body), max_tokens=0)
@@ -65,7 +68,7 @@ class Counting:
         await JSONResponse(numbers)(scope, receive, send)
 
     async def _ask(self, exchange: Exchange, counted: Generation) -> dict[str, int]:
-        engine = self._upstreams.pick(lambda _engine: True)
+        engine = self._upstreams.pick(lambda _engine: True, self._upstreams.known(counted.model))
         if engine is None:
             raise self._upstreams.not_ready()
         exchange.engine = engine.label

@@ -5,6 +5,7 @@ The hot path: an ASGI callable without FastAPI's request and dependency machiner
 
 import asyncio
 import time
+from contextlib import closing
 
 from starlette.types import Receive, Scope, Send
 
@@ -12,9 +13,9 @@ from gateway.errors import ClientDisconnected, Outcome
 from gateway.identity import Identity
 from gateway.limits import Limits
 from gateway.policy import Policy
-from gateway.relay import Relay
+from gateway.relay import Patience, Relay
 from gateway.routes.bodies import BodyReader
-from gateway.schemas import Generation, exchange_of
+from gateway.schemas import Exchange, Generation, exchange_of, leaving_of
 
 # Reading a larger body takes the loop's time from others, up to 50 ms for the most hostile of 2 MiB: it costs a request
 # whether it is acceptable or not, and who has none left is refused before it is read.
@@ -34,9 +35,13 @@ class Generations:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; raises GatewayError before the first byte, ClientDisconnected without a client."""
         exchange = exchange_of(scope)
+        with closing(Patience()) as patience:
+            await self._serve(exchange, patience, scope, receive, send)
+
+    async def _serve(self, exchange: Exchange, patience: Patience, scope: Scope, receive: Receive, send: Send) -> None:
         client = self._identity.client_of(scope)
         exchange.client = client.name
-        body = await self._bodies.read(scope, receive)
+        body = await self._bodies.read(scope, receive, patience)
         exchange.body_read_at = time.perf_counter()
         # What is to be counted; a large body is counted unread.
         generation = Generation(scope["path"], body, stream=False, hide_usage=False)
@@ -47,7 +52,7 @@ class Generations:
         try:
             if is_large:
                 generation = self._policy.check(scope["path"], body)
-            await self._relay.run(exchange, generation, receive, send)
+            await self._relay.run(exchange, generation, patience, leaving_of(scope), send)
         except (ClientDisconnected, asyncio.CancelledError):
             exchange.outcome = Outcome.DISCONNECTED
             raise

@@ -48,6 +48,15 @@ class EngineFigures(BaseModel):
     warmup_ttft_seconds: float | None
 
 
+class CardFigures(BaseModel):
+    """One card's memory, and what of it was used in each sample; null where that is not known."""
+
+    name: str
+    used_bytes: int
+    total_bytes: int
+    samples: list[int | None]
+
+
 class TroubleFigures(BaseModel):
     """Questions that ended badly in one way; `at` in Unix time."""
 
@@ -62,6 +71,7 @@ class Figures(BaseModel):
     ready: bool
     draining: bool
     engines: list[EngineFigures]
+    cards: list[CardFigures]
     sample_seconds: float
     tokens_per_second: list[float]
     first_token_seconds: list[float | None]
@@ -109,6 +119,15 @@ def _figures(upstreams: Upstreams, history: History) -> Figures:
         ready=upstreams.ready and not upstreams.closing,
         draining=upstreams.closing,
         engines=[_engine(engine) for engine in upstreams.engines],
+        cards=[
+            CardFigures(
+                name=card.name,
+                used_bytes=card.memory_used_bytes,
+                total_bytes=card.memory_total_bytes,
+                samples=[sample.card_bytes.get(card.uuid) for sample in samples],
+            )
+            for card in upstreams.launchers.cards
+        ],
         sample_seconds=history.sample_seconds,
         tokens_per_second=[sample.tokens_per_second for sample in samples],
         first_token_seconds=[sample.first_token_seconds for sample in samples],

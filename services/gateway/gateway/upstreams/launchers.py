@@ -5,7 +5,7 @@ import time
 
 from gateway.upstreams.engine import Engine, State
 from gateway.upstreams.names import addresses_of, base_url, host_and_port
-from gateway.upstreams.status import LauncherStatus
+from gateway.upstreams.status import CardStatus, LauncherStatus
 
 DEFAULT_STATUS_PORT = 8090
 # What a launcher said last is not believed for longer once it is silent: by then another may have taken its place.
@@ -90,6 +90,12 @@ class Launchers:
     def engines(self) -> list[Engine]:
         """The engines of all of them."""
         return [engine for launcher in self.all for engine in launcher.engines.values()]
+
+    @property
+    def cards(self) -> list[CardStatus]:
+        """Their cards by what they said last, each once: several launchers may run on one."""
+        told = [launcher.told for launcher in self.all if launcher.told]
+        return list({card.uuid: card for one in told for card in one.cards}.values())
 
     async def look_up(self, timeout_seconds: float, leaving: list[Engine]) -> list[Engine]:
         """Look the names up again; return the engines of launchers whose address is gone, and add them to `leaving`.

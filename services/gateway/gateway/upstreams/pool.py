@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 from gateway.errors import RETRY_AFTER_SECONDS, NotReady, ShuttingDown
+from gateway.upstreams.affinity import home_of
 from gateway.upstreams.engine import Engine
 from gateway.upstreams.launchers import Launcher, Launchers
 from gateway.upstreams.names import addresses_of, base_url, host_and_port
@@ -56,16 +57,29 @@ class Upstreams:
         """Know what another process does."""
         self._fixed, self._names, self.launchers, self._found, self._leaving = knowledge
 
-    def pick(self, has_room: Callable[[Engine], bool]) -> Engine | None:
-        """Return the ready engine that has room and the least outstanding work, None if there is none.
+    def card_bytes(self) -> dict[str, int]:
+        """Return what each card holds by the launchers' last word, by the driver's name for it."""
+        return {card.uuid: card.memory_used_bytes for card in self.launchers.cards}
 
-        Engines of equal work take turns. Raises ShuttingDown.
+    def known(self, model: str) -> str:
+        """Return the name if an engine serves it, ready or not, else the empty one, with which any engine will do."""
+        return model if model and any(engine.serves(model) for engine in self.staying) else ""
+
+    def pick(self, has_room: Callable[[Engine], bool], model: str = "", conversation: int = 0) -> Engine | None:
+        """Return the ready engine that has room, serves a `known` model and has the least outstanding work, or None.
+
+        A conversation goes to its home, unless that has much more to do. Engines of equal work take turns. Raises
+        ShuttingDown.
         """
         if self._closing:
             raise ShuttingDown
         ready = [engine for engine in self.engines if engine.takes_requests and has_room(engine)]
+        if model:
+            ready = [engine for engine in ready if engine.serves(model)]
         if not ready:
             return None
+        if conversation and len(ready) > 1:
+            return home_of(conversation, ready)
         self._turn += 1
         start = self._turn % len(ready)
         return min(ready[start:] + ready[:start], key=lambda engine: engine.outstanding)
@@ -100,7 +114,12 @@ class Upstreams:
     @property
     def ready(self) -> bool:
         """Whether a request would be taken now."""
-        return not self._closing and any(engine.takes_requests for engine in self.engines)
+        return self.is_ready_for("")
+
+    def is_ready_for(self, model: str) -> bool:
+        """Tell whether a request for a `known` model would be taken now."""
+        engines = [engine for engine in self.engines if engine.takes_requests]
+        return not self._closing and any(not model or engine.serves(model) for engine in engines)
 
     def waits_for(self) -> str:
         """Say in words, without addresses, what stands between the gateway and a ready engine."""

@@ -9,6 +9,9 @@ from gateway.schemas import STAGES, StageName
 VERSION = 1
 STATUS_BYTES = 65_536
 MOST_ENGINES = 64
+MOST_CARDS = 64
+# A thousand times the largest card's memory.
+MOST_CARD_BYTES = 10**15
 # A thousand times what the largest card is planned for.
 MOST_SEQUENCES = 1_000_000
 _SHOWN_CHARACTERS = 200
@@ -81,11 +84,23 @@ def _one_a_port(engines: list[EngineStatus]) -> list[EngineStatus]:
     return engines
 
 
+class CardStatus(BaseModel):
+    """A card that the engines run on, by the driver's own name for it, and its memory, whoever holds that."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    uuid: Annotated[str, AfterValidator(_printable)]
+    name: Annotated[str, AfterValidator(_printable)]
+    memory_used_bytes: Annotated[int, Field(ge=0, le=MOST_CARD_BYTES)]
+    memory_total_bytes: Annotated[int, Field(ge=1, le=MOST_CARD_BYTES)]
+
+
 class LauncherStatus(Stage):
-    """The launcher's own stage, and its engines: none until it has made its plan."""
+    """The launcher's own stage, and its engines and cards: none until it has made its plan, no card on a CPU."""
 
     version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     engines: Annotated[list[EngineStatus], Field(max_length=MOST_ENGINES), AfterValidator(_one_a_port)]
+    cards: Annotated[list[CardStatus], Field(max_length=MOST_CARDS)] = []
 
 
 def read_status(status: int, body: bytes) -> LauncherStatus:
@@ -104,4 +119,4 @@ def read_status(status: int, body: bytes) -> LauncherStatus:
         raise BadStatus(f"/status is answered with something else than a launcher's status{where}") from None
 
 
-_NAMES = {*LauncherStatus.model_fields, *EngineStatus.model_fields}
+_NAMES = {*LauncherStatus.model_fields, *EngineStatus.model_fields, *CardStatus.model_fields}

@@ -4,8 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from launcher.supervision.driver import CardMemory
 from launcher.supervision.stages import Stage, read_sign
 
 VERSION = 1
@@ -94,6 +96,7 @@ class Board:
         self._model = model
         self._own = Progress("launcher", Stage.CHECKING)
         self._engines: tuple[Progress, ...] = ()
+        self._cards: tuple[CardMemory, ...] = ()
 
     @property
     def own(self) -> Progress:
@@ -110,9 +113,14 @@ class Board:
         self._engines = tuple(Progress(name, Stage.WAITING, port, sequences) for name, port, sequences in engines)
         return self._engines
 
+    def show_cards(self, cards: Sequence[CardMemory]) -> None:
+        """From here on these are the cards that the engines run on, and what they hold."""
+        self._cards = tuple(cards)
+
     def report(self) -> dict[str, Any]:
         """What /status answers: the stage of the engine that is furthest behind stands for all."""
         reports = [engine.report() for engine in self._engines]
         behind = min(reports, key=lambda report: Stage(report["stage"]).rank, default=self._own.report())
         outer = {name: behind[name] for name in ("stage", "since", "progress", "detail")}
-        return {"version": VERSION, "model": self._model, **outer, "engines": reports}
+        cards = [asdict(card) for card in self._cards]
+        return {"version": VERSION, "model": self._model, **outer, "engines": reports, "cards": cards}

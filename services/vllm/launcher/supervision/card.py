@@ -1,15 +1,18 @@
-"""Watches the cards: a fault that the driver reports ends the engines at once instead of by their wrong answers."""
+"""Watches the cards: a fault that the driver reports ends the engines at once instead of by their wrong answers.
+
+Their memory is told to whoever shows it.
+"""
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from launcher.errors import CardFault
 from launcher.hardware.nvml import bindings, session
 from launcher.supervision import driver, xids
-from launcher.supervision.driver import Event
+from launcher.supervision.driver import CardMemory, Event
 
 _WAIT_MILLISECONDS = 1_000
 _KEPT = 20
@@ -21,11 +24,17 @@ class CardWatch:
     """A thread that waits for what the driver says of these cards, until it is closed.
 
     They are named as in CUDA_VISIBLE_DEVICES. If none is found by its name (a part of a card has one of its own), all
-    are watched.
+    are watched. `on_memory` hears about once a second what each holds, and at the end that nothing is known.
     """
 
-    def __init__(self, on_fault: Callable[[CardFault], None], names: Collection[str]) -> None:
+    def __init__(
+        self,
+        on_fault: Callable[[CardFault], None],
+        on_memory: Callable[[Sequence[CardMemory]], None],
+        names: Collection[str],
+    ) -> None:
         self._on_fault = on_fault
+        self._on_memory = on_memory
         self._names = names
         self._closed = threading.Event()
         self._noted: deque[str] = deque(maxlen=_KEPT)
@@ -53,6 +62,8 @@ class CardWatch:
             self._on_fault(CardFault(f"the driver has lost the card ({error}); {xids.meaning(79).cure}"))
         except nvml.NVMLError as error:
             log.warning("the card is not watched: %s", error)
+        finally:
+            self._on_memory(())
 
     def _watch(self, nvml: Any) -> None:
         devices = choose(driver.devices(nvml), self._names)
@@ -61,6 +72,8 @@ class CardWatch:
         if events is None:
             log.warning("the driver reports no events of this card: only its memory errors are watched")
         while not self._closed.is_set():
+            told = (driver.memory(nvml, uuid, handle) for uuid, handle in devices.items())
+            self._on_memory([memory for memory in told if memory is not None])
             event = self._wait(nvml, events)
             fault = self._judge(event) if event is not None and event.uuid in devices else None
             for uuid, handle in devices.items():

@@ -24,6 +24,16 @@ class Event:
     xid: int
 
 
+@dataclass(frozen=True)
+class CardMemory:
+    """A card's memory at one moment, whoever holds it."""
+
+    uuid: str
+    name: str
+    memory_used_bytes: int
+    memory_total_bytes: int
+
+
 def devices(nvml: Any) -> dict[str, Any]:
     """Handle of every card by its UUID, in the driver's order."""
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -51,6 +61,19 @@ def wait(nvml: Any, events: Any, milliseconds: int) -> Event | None:
     if event.eventType != nvml.nvmlEventTypeXidCriticalError:
         return None
     return Event(nvml.nvmlDeviceGetUUID(event.device), int(event.eventData))
+
+
+def memory(nvml: Any, uuid: str, handle: Any) -> CardMemory | None:
+    """What the card has and holds now; None where it does not tell, or has no memory of its own."""
+    try:
+        now = nvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = CardMemory(uuid, nvml.nvmlDeviceGetName(handle), int(now.used), int(now.total))
+    except nvml.NVMLError_GpuIsLost:
+        raise
+    except nvml.NVMLError:
+        # It is only shown: no reason to end what watches for faults.
+        return None
+    return memory if memory.memory_total_bytes else None
 
 
 def uncorrected_errors(nvml: Any, handle: Any) -> int | None:

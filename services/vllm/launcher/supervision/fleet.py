@@ -67,6 +67,7 @@ class Fleet:
     ) -> None:
         self._units, self._inbox, self._limits, self._watches = units, inbox, limits, watches
         self._before_stop = before_stop
+        self._board = board
         self._progress = board.expect([(unit.name, unit.port, unit.sequences) for unit in units])
         self._engines: list[Engine] = []
         self._alarms: queue.SimpleQueue[Cause] = queue.SimpleQueue()
@@ -78,7 +79,7 @@ class Fleet:
         with ExitStack() as stack:
             outlets = (stack.enter_context(Outlet(1)), stack.enter_context(Outlet(2)))
             names = self._watches.cards
-            cards = None if names is None else CardWatch(self._alarm_of_card, names)
+            cards = None if names is None else CardWatch(self._alarm_of_card, self._board.show_cards, names)
             if cards is not None:
                 stack.callback(cards.close)
             try:

@@ -3,6 +3,7 @@
 import json
 import socket
 import tarfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def environ(**more: str) -> dict[str, str]:
     names = ("NGINX_HTTP_PORT", "ENGINE_PORT", "ENGINE_STATUS_PORT", "GATEWAY_PORT", "CHAT_UI_PORT")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     return {"PATH": "/usr/bin:/bin", "STACK_WAY": "native", "ENGINE_MODEL": "demo"} | ports | more
+
+
+def test_an_unset_password_hides_nothing_else(root: Path) -> None:
+    examination = examine(root, environ(STACK_MONITORING="on", STACK_WAY="native"))
+    assert "grafana-password-missing" in ids(examination)
+    assert "STACK_WAY=native" in examination.evidence[Source.SETTINGS]
 
 
 def test_nothing_running_is_said(root: Path) -> None:
@@ -92,6 +99,7 @@ def test_a_broken_env_file_is_named(root: Path, content: bytes | None, found: st
     [
         ({"ENGINE_MODEL": "baidu/ERNIE-4.5-0.3B-Paddle"}, "model-is-paddle"),
         ({"ENGINE_MODEL": "./nowhere"}, "model-folder-missing"),
+        ({"STACK_MONITORING": "on"}, "grafana-password-missing"),
         ({"GATEWAY_API_KEYS_FILE": "keys/api-keys"}, "keys-file-missing"),
         ({"STACK_WAY": "native", "GATEWAY_PORT": "8080"}, "env-ports-collide"),
     ],
@@ -208,6 +216,25 @@ def test_a_report_holds_what_was_seen_and_no_secret(root: Path) -> None:
     assert "HF_TOKEN=***" in whole["settings.txt"]
     assert json.loads(whole["findings.json"])["findings"][0]["id"] == "engine-card-memory"
     assert not any("hf_abcdefgh" in text or "sk-mine" in text for text in whole.values())
+
+
+def test_yesterdays_trouble_is_told_as_that(root: Path) -> None:
+    logs = root / ".run" / "logs"
+    logs.mkdir(parents=True)
+    yesterday = datetime.now(UTC) - timedelta(hours=25)
+    lines = f"{yesterday:%Y-%m-%d %H:%M:%S+0000} ERROR\ntorch.OutOfMemoryError: CUDA out of memory.\n"
+    (logs / "vllm.log").write_text(lines)
+    examination = examine(root, environ())
+    now, earlier = examination.findings
+    assert (now.signature.id, earlier.signature.id) == ("nothing-runs", "engine-card-memory")
+    assert (now.is_past, earlier.is_past) == (False, True)
+    console = Console(width=120)
+    with console.capture() as captured:
+        show.print_findings(examination, console)
+    assert "2. engine-card-memory (earlier, 1 d ago, over by now)" in captured.get()
+    told = json.loads(show.as_json(examination))["findings"]
+    assert [finding["past"] for finding in told] == [False, True]
+    assert 25 * 3600 <= told[1]["seconds_ago"] < 26 * 3600
 
 
 def test_unknown_trouble_shows_the_right_excerpts() -> None:

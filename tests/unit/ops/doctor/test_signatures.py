@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ops.doctor.age import Age
 from ops.doctor.diagnosis import diagnose
 from ops.doctor.signature import Signature, Source, Trouble, Weight
 from ops.doctor.signatures import ALL
@@ -76,6 +77,24 @@ def test_what_only_a_log_shows_is_past_while_the_stack_answers() -> None:
     assert (finding.is_past, finding.cause, finding.count) == (True, "is 2", 2)
     [finding] = diagnose({Source.HOST: ["bad 3"]}, [signature], answers=True)
     assert finding.is_past is False
+
+
+def test_what_is_long_over_explains_nothing_while_the_stack_does_not_answer() -> None:
+    old = Signature("old", Trouble.START, (Source.ENGINE, Source.STATES), re.compile("bad"), "", "")
+    echo = Signature("echo", Trouble.START, (Source.STATES,), re.compile("down"), "", "", Weight.ECHO)
+    evidence = {Source.ENGINE: ["bad", "good"], Source.STATES: ["down"]}
+    ages = {Source.ENGINE: [Age(90000.0, is_past=True), Age(1.0, is_past=False)]}
+    found = diagnose(evidence, [old, echo], answers=False, ages=ages)
+    assert [(f.signature.id, f.is_past, f.seconds_ago) for f in found] == [
+        ("echo", False, None),
+        ("old", True, 90000.0),
+    ]
+    # Once more within the hour, or seen elsewhere now, it is present.
+    again = {Source.ENGINE: ["bad", "bad"], Source.STATES: ["down"]}
+    assert [f.signature.id for f in diagnose(again, [old, echo], answers=False, ages=ages)] == ["old"]
+    now = {**evidence, Source.STATES: ["down", "bad"]}
+    [finding] = diagnose(now, [old, echo], answers=False, ages=ages)
+    assert (finding.source, finding.is_past) == (Source.STATES, False)
 
 
 def test_an_echo_is_told_only_alone() -> None:

@@ -4,7 +4,7 @@
 const TEXTS = {
   "zh-CN": {
     other: "English", title: "状态", engines: "引擎", troubles: "最近的问题", ready: "可以提问", draining: "正在停止", away: "暂时没有可用的引擎",
-    silent: "网关没有应答", first: "首个词元", tokens: "生成速度", waiting: "排队", running: "正在回答", failed: "出错与拒绝", second: "秒",
+    silent: "网关没有应答", first: "首个词元", tokens: "生成速度", waiting: "排队", running: "正在回答", failed: "出错与拒绝", memory: "显存", second: "秒",
     perSecond: "词元/秒", none: "最近没有问题。", noEngine: "还没有发现引擎。", engine: "引擎", model: "模型", runs: "运行 / 等待", cache: "KV 缓存",
     warmup: "预热后首个词元", left: "预计还需", since: "持续", updated: "更新于", minutes: "曲线：最近 {n} 分钟",
     states: { unreachable: "未连接", loading: "加载中", warming: "预热中", ready: "就绪", busy: "繁忙", stalled: "停滞", draining: "正在停止" },
@@ -19,7 +19,7 @@ const TEXTS = {
   },
   en: {
     other: "中文", title: "status", engines: "Engines", troubles: "Latest troubles", ready: "Takes questions", draining: "Stopping",
-    away: "No engine is ready", silent: "The gateway does not answer", first: "First token", tokens: "Speed", waiting: "Waiting",
+    away: "No engine is ready", silent: "The gateway does not answer", first: "First token", tokens: "Speed", waiting: "Waiting", memory: "Card memory",
     running: "Being answered", failed: "Failed or refused", second: "s", perSecond: "tokens/s", none: "None lately.",
     noEngine: "No engine has been found yet.", engine: "Engine", model: "Model", runs: "Running / waiting", cache: "KV cache",
     warmup: "First token after warm-up", left: "Should still take", since: "For", updated: "Updated", minutes: "Lines: the last {n} minutes",
@@ -64,8 +64,8 @@ function count(value) {
   return value === null ? "–" : value >= 100 ? Math.round(value).toLocaleString(language) : String(Math.round(value * 10) / 10);
 }
 
-// A line over the samples; where there is none, it breaks off.
-function spark(values, label) {
+// A line over the samples, up to the highest of them or to `most`; where there is none, it breaks off.
+function spark(values, label, most) {
   const width = 120, height = 36, top = 3;
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("class", "spark");
@@ -73,7 +73,7 @@ function spark(values, label) {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", label);
-  const highest = Math.max(...values.map((value) => value ?? 0), 1e-9);
+  const highest = most ?? Math.max(...values.map((value) => value ?? 0), 1e-9);
   const runs = [];
   let open = null;
   values.forEach((value, index) => {
@@ -96,11 +96,11 @@ function spark(values, label) {
   return svg;
 }
 
-function tile(title, shown, unit, values) {
+function tile(title, shown, unit, values, most) {
   const card = element("article", "card");
   const number = element("p", "number", shown);
   if (unit) number.append(element("small", "", unit));
-  card.append(element("h3", "", title), number, spark(values, title));
+  card.append(element("h3", "", title), number, spark(values, title, most));
   return card;
 }
 
@@ -116,7 +116,14 @@ function drawTiles(figures) {
     tile(t.running, count(lastOf(figures.in_flight)), "", figures.in_flight),
     tile(t.waiting, count(lastOf(figures.waiting)), "", figures.waiting),
     tile(t.failed, count(figures.troubles.reduce((sum, value) => sum + value, 0)), "", figures.troubles),
+    ...figures.cards.map((card, index) => cardTile(card, figures.cards.length > 1 ? ` ${index + 1}` : "")),
   );
+}
+
+function cardTile(card, number) {
+  const gigabytes = (bytes) => (bytes / 1e9).toFixed(1);
+  const title = `${texts().memory}${number} · ${card.name}`;
+  return tile(title, gigabytes(card.used_bytes), `/ ${gigabytes(card.total_bytes)} GB`, card.samples, card.total_bytes);
 }
 
 function engineCard(engine, number) {
