@@ -25,6 +25,7 @@ from chat_ui.edge import Edge, content_security_policy
 from chat_ui.history.keeping import keep_history
 from chat_ui.root import APP_FILE
 from chat_ui.settings import Settings
+from chat_ui.slow_readers import BrowserSocket
 
 logger = logging.getLogger("chat_ui")
 
@@ -78,7 +79,7 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            ws="wsproto",
+            ws=BrowserSocket,
             ws_per_message_deflate=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=settings.shutdown_seconds,
