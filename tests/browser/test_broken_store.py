@@ -13,8 +13,8 @@ from tests.browser.conftest import ChatPage, FaultyChat, OpenChat
 pytestmark = pytest.mark.browser
 
 AWAY = (
-    "以往的对话暂时打不开：可以继续聊天，过一会儿刷新页面再试。 "  # noqa: RUF001
-    "Past conversations cannot be opened right now: go on chatting, and reload the page in a while."
+    "以往的对话暂时打不开，也改不了：可以继续聊天，过一会儿刷新页面再试。 "  # noqa: RUF001
+    "Past conversations cannot be opened or changed right now: go on chatting, and reload the page in a while."
 )
 NOT_KEPT = "对话暂时无法保存：可以继续聊天，但刷新或关闭页面后，这些内容可能找不回来。"  # noqa: RUF001
 SHOWN_TOASTS = "[data-sonner-toast]:visible"

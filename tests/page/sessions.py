@@ -14,7 +14,7 @@ from tests.page.process import PATIENCE_SECONDS, ObservedPage, running_page, unt
 HERE = "127.0.0.1"
 AT_A_TIME = 10
 # So many come before the first count: imports, caches and pools are filled by then.
-FIRST = 30
+FIRST = 20
 ENDS = ("You said count to 20.", "Stopped")
 
 
