@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from gateway.serving.cycle import Cycle
+from gateway.serving.protocol import MOST_WAITING
 
-from tests.fakes.engine import Call, FakeEngine, after_events, hold
+from tests.fakes.engine import DONE, Call, FakeEngine, after_events, answer, hold
 from tests.fakes.gateway import (
     CHAT,
     STREAMED,
@@ -184,3 +185,127 @@ async def test_a_refusal_leaves_the_connection_for_the_next_request(gateway: Run
     assert first.status_code == 400
     assert error_of(first)["code"]
     assert (await gateway.chat()).status_code == 200
+
+
+async def test_what_is_no_http_is_refused_after_the_answers_that_are_due(
+    engine: FakeEngine, gateway: RunningGateway, client: RawClient
+) -> None:
+    go_on = asyncio.Event()
+
+    async def finish(call: Call) -> None:
+        await go_on.wait()
+        call.chunk(DONE)
+        call.end()
+
+    engine.script = after_events(1, finish)
+    client.writer.write(post(STREAMED) + post(CHAT))
+    await client.head()
+    engine.script = answer
+    client.writer.write(b"no http at all\r\n\r\n")
+    # What comes is answered on another connection only after the junk was read.
+    await gateway.client.get("/livez")
+    go_on.set()
+    stream = await client.reader.readuntil(END)
+    assert b"HTTP/1.1" not in stream
+    assert (await answer_of(client))[0].startswith("HTTP/1.1 200 ")
+    head, body = await answer_of(client)
+    assert head.startswith("HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "invalid_request"
+    assert await client.reader.read() == b""
+
+
+@pytest.mark.parametrize("leave", [RawClient.close, RawClient.reset], ids=["fin", "reset"])
+async def test_leaving_is_seen_after_a_request_came_while_another_runs(
+    engine: FakeEngine, gateway: RunningGateway, client: RawClient, leave: object
+) -> None:
+    engine.script = hold
+    client.writer.write(post(CHAT))
+    call = await engine.next_call()
+    client.writer.write(post(CHAT))
+    connection = next(one for one in gateway.server.server_state.connections if one._answering)
+    await eventually(lambda: connection._waiting)
+    leave(client)  # type: ignore[operator]
+    await asyncio.wait_for(call.disconnected.wait(), 1)
+    await assert_quiescent(gateway, engine)
+
+
+async def test_only_so_many_requests_wait_on_a_connection(
+    engine: FakeEngine, gateway: RunningGateway, client: RawClient
+) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        await go_on.wait()
+        await answer(call)
+
+    engine.script = wait
+    client.writer.write(post(CHAT))
+    await engine.next_call()
+    connection = next(one for one in gateway.server.server_state.connections if one._answering)
+    asked = b"GET /livez HTTP/1.1\r\nhost: gateway\r\n\r\n"
+    client.writer.write(asked * 20_000)
+    await asyncio.wait_for(client.writer.drain(), 5)
+    await eventually(lambda: connection._waiting)
+    assert len(connection._waiting) <= MOST_WAITING
+    go_on.set()
+    assert (await answer_of(client))[0].startswith("HTTP/1.1 200 ")
+    for _ in range(MOST_WAITING):
+        assert (await answer_of(client))[0].startswith("HTTP/1.1 200 ")
+    head, _ = await answer_of(client)
+    assert head.startswith("HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: gate", b"\r\n"],
+    ids=["nothing", "half a head", "an empty line"],
+)
+async def test_who_asks_nothing_is_not_kept(gateway: RunningGateway, sent: bytes) -> None:
+    gateway.server.config.timeout_keep_alive = 1
+    async with connected(gateway) as client:
+        client.writer.write(sent)
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+
+
+async def test_the_rest_of_a_refused_body_is_waited_for_no_longer_than_a_request(gateway: RunningGateway) -> None:
+    gateway.server.config.timeout_keep_alive = 1
+    async with connected(gateway) as client:
+        client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-length: 999999999\r\n\r\n")
+        assert (await answer_of(client))[0].startswith("HTTP/1.1 413 ")
+        client.writer.write(b"{")
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+
+
+async def test_who_sends_no_more_gets_what_is_no_generation(gateway: RunningGateway, client: RawClient) -> None:
+    client.writer.write(b"GET /livez HTTP/1.1\r\nhost: gateway\r\n\r\n" * 2)
+    client.writer.write_eof()
+    for _ in range(2):
+        assert (await answer_of(client))[0].startswith("HTTP/1.1 200 ")
+    assert await client.reader.read() == b""
+
+
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+async def test_another_protocol_is_not_taken_up_and_the_connection_goes_on(
+    gateway: RunningGateway, client: RawClient, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.writer.write(post(CHAT, "connection: upgrade", f"upgrade: {protocol}"))
+    assert (await answer_of(client))[0].startswith("HTTP/1.1 200 ")
+    client.writer.write(post(CHAT, "connection: upgrade", f"upgrade: {protocol}") + post(CHAT))
+    for _ in range(2):
+        assert (await asyncio.wait_for(answer_of(client), 5))[0].startswith("HTTP/1.1 200 ")
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+
+
+async def test_a_place_is_not_kept_for_a_client_that_takes_nothing_of_the_answer_before(engine: FakeEngine) -> None:
+    async def be_large(call: Call) -> None:
+        if call.streams:
+            await after_events(1, hold)(call)
+        else:
+            call.whole(200, b'{"x":"%b"}' % (b"x" * 32_000_000))
+
+    engine.script = be_large
+    async with running_gateway(engine, GATEWAY_IDLE_TIMEOUT_SECONDS="0.3") as gateway, connected(gateway) as client:
+        client.writer.write(post(CHAT) + post(STREAMED))
+        call = await engine.next_call(2)
+        await asyncio.wait_for(call.disconnected.wait(), 5)
+        await assert_quiescent(gateway, engine)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.engine import MODEL, FakeEngine, hold
+from tests.fakes.engine import MODEL, Call, FakeEngine, answer, hold
 from tests.fakes.gateway import CHAT, RunningGateway, check_retry_after, error_of, eventually, running_gateway
 
 SECOND = "second"
@@ -84,6 +84,30 @@ async def test_a_model_whose_engine_is_away_is_waited_for(engine: FakeEngine, ot
         await other.start()
         assert (await task).status_code == 200
     assert not [call for call in engine.calls if call.json["model"] == SECOND]
+
+
+async def test_who_waits_goes_to_the_engine_that_lists_its_model_meanwhile(
+    engine: FakeEngine, other: FakeEngine
+) -> None:
+    go_on = asyncio.Event()
+
+    async def be_late(call: Call) -> None:
+        await go_on.wait()
+        await answer(call)
+
+    engine.health_status = other.health_status = 503
+    other.trial_script = be_late
+    async with running_gateway(engine, other, wait=False, GATEWAY_QUEUE_SIZE="8") as gateway:
+        task = asyncio.create_task(gateway.chat(asking_for(SECOND)))
+        await eventually(lambda: len(gateway.parts.admission))
+        other.health_status = 200
+        await eventually(lambda: other.trials)
+        engine.health_status = 200
+        assert (await gateway.chat(asking_for(MODEL))).status_code == 200
+        go_on.set()
+        assert (await task).status_code == 200
+    assert [call.json["model"] for call in engine.calls] == [MODEL]
+    assert [call.json["model"] for call in other.calls] == [SECOND]
 
 
 async def test_a_model_whose_engine_stays_away_is_refused_as_not_ready(engine: FakeEngine, other: FakeEngine) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.fakes.engine import Call, FakeEngine, Script, after_events, answer
+from tests.fakes.engine import Call, FakeEngine, Script, after_events, answer, hold
 from tests.fakes.gateway import COMPLETIONS, PROMPT, RunningGateway, assert_quiescent, eventually, running_gateway
 from tests.fakes.scripts import refusing
 
@@ -59,6 +59,27 @@ async def test_requests_that_fail_at_a_sound_engine_take_nobody_away(
     assert len(engine.trials) - tried_before <= 4
     assert known.takes_requests
     await assert_quiescent(gateway, engine)
+
+
+async def test_an_engine_that_hangs_while_it_is_doubted_is_found_to_stand_still(engine: FakeEngine) -> None:
+    tried = asyncio.Event()
+
+    async def hang(call: Call) -> None:
+        tried.set()
+        await hold(call)
+
+    async with running_gateway(engine, GATEWAY_STALL_SECONDS="1") as gateway:
+        engine.script, engine.trial_script = refusing(500, b"", {}), hang
+        for _ in range(3):
+            await gateway.chat()
+        await asyncio.wait_for(tried.wait(), 5)
+        engine.script = hold
+        client = await gateway.raw(PROMPT, COMPLETIONS)
+        await gateway.becomes("stalled", 10)
+        client.close()
+        engine.script = engine.trial_script = answer
+        await gateway.becomes("ready")
+        await assert_quiescent(gateway, engine)
 
 
 async def test_an_engine_too_busy_for_the_trial_is_not_condemned(engine: FakeEngine) -> None:

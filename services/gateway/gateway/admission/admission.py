@@ -93,6 +93,10 @@ class Admission:
         full: set[str] = set()
         while turn := self._shares.next_turn(full):
             request = cast("_Request", turn)
+            if not request.model and (model := self._upstreams.known(request.generation.model)):
+                # It came before any engine had listed it.
+                self._shares.rename(request, model)
+                continue
             with self._crowd:
                 try:
                     engine = self._engine_for(request)

@@ -98,6 +98,12 @@ class Shares:
             del self._waiting[share.client]
             self._retire(share)
 
+    def rename(self, turn: Turn, model: str) -> None:
+        """Have a request that waits be for an engine of this model."""
+        self._models[turn.model] -= 1
+        self._models[model] += 1
+        turn.model = model
+
     def are_for(self, model: str) -> bool:
         """Tell whether a request waits that an engine of this model could take, of any for the empty name."""
         return bool(self._models[model] or self._models[""] if model else len(self))

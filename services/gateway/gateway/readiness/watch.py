@@ -201,12 +201,6 @@ class EngineWatch:
         answers, counters = await asyncio.gather(self._answers(), self._counters())
         if self._process.has_changed(counters):
             raise _NotProved(State.LOADING, "a new look: the engine was restarted")
-        if (
-            self._warmup
-            and self._engine.is_doubted
-            and (fault := await fault_of(self._client, self._engine, self._times.trial))
-        ):
-            raise _NotProved(State.WARMING, f"a sound answer: {fault}")
         probes = 1 if self._probe is not None and not self._probe.done() else 0
         self._aborts.settle(counters, probes)
         if answers:
@@ -215,6 +209,15 @@ class EngineWatch:
             self._look_at_stalled()
         else:
             self._judge(counters, answers=answers)
+            await self._settle_doubt()
+
+    async def _settle_doubt(self) -> None:
+        """Try an engine that is doubted; looks wait for it, so it has no longer than a look may be put off."""
+        if not (self._warmup and self._engine.is_doubted):
+            return
+        seconds = min(self._times.trial, self._times.stall * PROBE_AFTER_SHARE)
+        if fault := await fault_of(self._client, self._engine, seconds):
+            raise _NotProved(State.WARMING, f"a sound answer: {fault}")
 
     async def _answers(self) -> bool:
         """Tell whether /health answers in time; raise _NotProved if it denies or cannot be reached.

@@ -32,7 +32,7 @@ class Reply:
     async def start_stream(self) -> None:
         """Send status 200 and a stream's headers; from here on an error can only be an event."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        await self._deliver({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
 
     async def send_events(self, events: bytes, *, last: bool) -> None:
         """Send whole events; the last ones close the answer."""
@@ -46,7 +46,7 @@ class Reply:
         """Send an answer that is not streamed."""
         self.started = True
         headers = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._deliver({"type": "http.response.start", "status": 200, "headers": headers})
         await self._deliver({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _deliver(self, message: Message) -> None:

@@ -41,6 +41,8 @@ class Cycle:
         self.more_body = True
         self.message_event = asyncio.Event()
         self.disconnected = False
+        # The client sends no more: it has left, for all that can be known before an answer is written.
+        self.has_ended = False
         self.response_started = False
         self.response_complete = False
         self._scope = scope
@@ -74,6 +76,11 @@ class Cycle:
         if self.disconnected and self._on_gone:
             self._on_gone()
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody wants to know when the client leaves."""
+        return self._on_gone is not None
+
     def when_gone(self, call: Callable[[], None] | None) -> None:
         """Call when the client leaves before the answer is complete, soon if it has left; None calls nobody."""
         self._on_gone = call
@@ -81,7 +88,7 @@ class Cycle:
             return
         # Its leaving can only be seen by reading on.
         self._flow.resume_reading()
-        if self.disconnected:
+        if self.disconnected or self.has_ended:
             asyncio.get_running_loop().call_soon(call)
 
     async def receive(self) -> Message:

@@ -15,6 +15,8 @@ from gateway.serving.cycle import Cycle
 
 # nginx takes 32 KiB.
 MAX_HEAD_BYTES = 65_536
+# Nobody sends so many requests without waiting for an answer; reading no further would hide that a client leaves.
+MOST_WAITING = 32
 _TOO_LARGE = f"The request's headers are larger than {MAX_HEAD_BYTES} bytes."
 
 
@@ -27,7 +29,15 @@ class Protocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _unread_bytes = 0
+    # Since when no request has been there to answer; None while one is.
     _idle_since: float | None = None
+    _unsent_bytes = 0
+    # Why the parser was stopped, if we did it.
+    _fault: GatewayError | None = None
+    # Said when what came before it is answered; what comes after it is not read.
+    _refusal: GatewayError | None = None
+    # The client sends no more.
+    _has_ended = False
     # The one whose answer is being made; `cycle` is the last that has arrived.
     _answering: Cycle | None = None
 
@@ -35,6 +45,7 @@ class Protocol(HttpToolsProtocol):
         """Begin."""
         super().connection_made(transport)
         self._waiting: deque[Cycle] = deque()
+        self._be_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what waits for this connection."""
@@ -47,10 +58,33 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; refuse what completes nothing and grows beyond the limit."""
+        if self._refusal is not None:
+            return
         self._unread_bytes += len(data)
-        super().data_received(data)
+        while data:
+            try:
+                self.parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self._refuse(self._fault or InvalidRequest("Invalid HTTP request received."))
+                return
         if self._unread_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(HeadTooLarge(_TOO_LARGE))
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Tell whether to go on: with what is complete, unless it wants to know of a client's leaving.
+
+        Nearly all who send no more have left; who only half closes its connection cannot be told from them.
+        """
+        if self._waiting and self._waiting[-1].more_body:
+            self._waiting.pop()
+        answering = self._answering
+        if answering is None or answering.more_body or answering.is_watched:
+            return False
+        self._has_ended = answering.has_ended = True
+        return True
 
     # --- What the parser tells ------------------------------------------------
 
@@ -76,6 +110,11 @@ class Protocol(HttpToolsProtocol):
         """Begin to serve the request, or have it wait for the answers to those before it."""
         scope = cast("dict[str, Any]", self.scope)
         http_version = self.parser.get_http_version()
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            # The parser would leave its body out: `data_received` has it read once more.
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            raise self._stopped_by(InvalidRequest(f"More than {MOST_WAITING} requests wait on this connection."))
         target = httptools.parse_url(self.url)
         path = target.path.decode("ascii")
         scope["http_version"] = http_version
@@ -89,7 +128,7 @@ class Protocol(HttpToolsProtocol):
             self.transport,
             self.flow,
             keep_alive=http_version != "1.0" and self.parser.should_keep_alive(),
-            waits_for_100=self.expect_100_continue,
+            waits_for_100=self.expect_100_continue and http_version != "1.0",
             always=self.server_state.default_headers,
             on_response=self.on_response_complete,
         )
@@ -98,7 +137,6 @@ class Protocol(HttpToolsProtocol):
         if before is None or before.response_complete:
             self._answer(cycle)
         else:
-            self.flow.pause_reading()
             self._waiting.append(cycle)
 
     def on_body(self, body: bytes) -> None:
@@ -109,7 +147,8 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End a request."""
         self._unread_bytes = 0
-        super().on_message_complete()
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     # --- Between requests -----------------------------------------------------
 
@@ -118,57 +157,84 @@ class Protocol(HttpToolsProtocol):
         self._answering = None
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._be_idle()
             return
         self.flow.resume_reading()
         if self._waiting:
             self._answer(self._waiting.popleft())
             return
-        self._idle_since = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._look_again_in(self.timeout_keep_alive)
+        self._be_idle()
+        if self._refusal is not None:
+            self._say(self._refusal)
+        elif self._has_ended:
+            self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that has been idle for long."""
+        """End a connection that has asked nothing for long, or takes nothing of its last answer."""
         self.timeout_keep_alive_task = None
-        if self._idle_since is None or self.transport.is_closing():
+        if self._idle_since is None:
             return
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._look_again_in(left)
+            return
+        before, self._unsent_bytes = self._unsent_bytes, self.transport.get_write_buffer_size()
+        if self._unsent_bytes and self._unsent_bytes != before:
+            self._look_again_in(self.timeout_keep_alive)
         else:
-            self.transport.close()
+            self.transport.abort()
 
-    def _unset_keepalive_if_required(self) -> None:
-        """Note that it is not idle; the timer finds out, since setting it anew for every request costs more."""
-        self._idle_since = None
+    def _be_idle(self) -> None:
+        self._idle_since = self.loop.time()
+        # One that is set finds out by itself; setting it anew for every request costs more.
+        if self.timeout_keep_alive_task is None:
+            self._look_again_in(self.timeout_keep_alive)
 
     def _look_again_in(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _answer(self, cycle: Cycle) -> None:
+        self._idle_since = None
         self._answering = cycle
+        cycle.has_ended = self._has_ended
         task = self.loop.create_task(cycle.run(self.app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
-    # --- Refusals -------------------------------------------------------------
+    def _head_without_upgrade(self) -> bytes:
+        """Return the head of the request that asks for another protocol, without that, for a new parser."""
+        parser, self.parser = self.parser, httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        line = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self.url, parser.get_http_version().encode("ascii"))
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"".join([line, *lines, b"\r\n"])
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse a request that cannot be read, and close."""
-        self._refuse(HeadTooLarge(_TOO_LARGE) if self._head_bytes > MAX_HEAD_BYTES else InvalidRequest(msg))
+    # --- Refusals -------------------------------------------------------------
 
     def _count(self, size: int) -> None:
         self._unread_bytes = 0
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
-            # Ends the parser; `send_400_response` follows.
-            raise HeadTooLarge(_TOO_LARGE)
+            raise self._stopped_by(HeadTooLarge(_TOO_LARGE))
+
+    def _stopped_by(self, fault: GatewayError) -> GatewayError:
+        """Return what ends the parser, which does not pass it on."""
+        self._fault = fault
+        return fault
 
     def _refuse(self, error: GatewayError) -> None:
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            # An answer is on its way; nothing else may be written into it.
+        """Refuse what cannot be read, in its turn; nothing may be written into an answer that is on its way."""
+        if self._waiting and self._waiting[-1].more_body:
+            self._waiting.pop()
+        answering = self._answering
+        if answering is None or (answering.more_body and not answering.response_started):
+            self._say(error)
+        elif answering.more_body:
             self.transport.close()
-            return
+        else:
+            self._refusal = error
+
+    def _say(self, error: GatewayError) -> None:
         body = error.encode()
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
