@@ -39,7 +39,7 @@ account: setup ## Let a person log in to the chat page: make account NAME=alice;
 	@$(PYTHON) -m ops account "$(NAME)"
 
 # --- Develop -----------------------------------------------------------------
-.PHONY: setup setup-node setup-tests test test-fast test-browser test-compose faults fuzz check bench format lock train-demo
+.PHONY: setup setup-node setup-tests test test-fast test-browser test-compose faults fuzz check bench bench-peers format lock train-demo
 setup: ## Make .venv (quick when nothing changed)
 	@ops/setup.sh
 setup-node:
@@ -73,6 +73,10 @@ bench: setup ## What the gateway costs: measure, draw, renew bench/README.md (3 
 	$(PYTHON) -m bench.gateway.run
 	.venv/bin/uv run --quiet --no-project --python $(PYTHON) --with-requirements bench/requirements.txt python -m bench.gateway.plot
 	$(PYTHON) -m bench.gateway.report
+bench-peers: setup ## The gateway beside LiteLLM, the Rust routers and others (20 minutes, on an idle machine)
+	$(PYTHON) -m bench.peers.run
+	.venv/bin/uv run --quiet --no-project --python $(PYTHON) --with-requirements bench/requirements.txt python -m bench.peers.plot
+	$(PYTHON) -m bench.peers.report
 format: setup ## Put the code in form
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
@@ -85,8 +89,8 @@ lock: setup ## Resolve the dependencies anew
 	for service in gateway chat-ui; do \
 	  $(COMPILE) --universal --python-version 3.11 -c <(grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+' requirements-dev.txt) \
 	    services/$$service/pyproject.toml -o services/$$service/requirements.txt || exit 1; done
-	for folder in bench tests/fuzz tests/clients/node; do \
-	  $(COMPILE) --universal --python-version 3.11 $$folder/requirements.in -o $$folder/requirements.txt || exit 1; done
+	for file in bench/requirements tests/fuzz/requirements tests/clients/node/requirements $(basename $(wildcard bench/peers/requirements/*.in)); do \
+	  $(COMPILE) --universal --python-version 3.11 $$file.in -o $$file.txt || exit 1; done
 	set -o pipefail; cd services/vllm && ../../$(COMPILE) --python-version 3.11 --no-emit-find-links --override overrides-cpu.txt requirements-cpu.in \
 	  | awk '/^[^ ]/ {skip = /^torch==/} !skip' >requirements-cpu.new && mv requirements-cpu.new requirements-cpu.txt
 

@@ -1,12 +1,14 @@
 """What a connection to the gateway does beyond one request: the next one, several at once, none for long."""
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from gateway.serving.cycle import Cycle
 
 from tests.fakes.engine import Call, FakeEngine, after_events, hold
 from tests.fakes.gateway import (
@@ -52,6 +54,21 @@ async def answer_of(client: RawClient) -> tuple[str, bytes]:
     head = await client.head()
     length = next(line for line in head.lower().splitlines() if line.startswith("content-length: "))
     return head, await client.reader.readexactly(int(length.partition(" ")[2]))
+
+
+@pytest.mark.parametrize("body", [CHAT, STREAMED])
+async def test_what_a_request_leaves_behind_is_freed_at_once(client: RawClient, body: dict[str, object]) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            client.writer.write(post(body))
+            await (answer_of(client) if body is CHAT else client.reader.readuntil(END))
+        cycles = sum(isinstance(thing, Cycle) for thing in gc.get_objects())
+    finally:
+        gc.enable()
+    # A connection keeps its last one.
+    assert cycles <= 2
 
 
 async def test_an_answer_leaves_in_one_piece(gateway: RunningGateway, client: RawClient) -> None:

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from tests.fakes.engine import DONE, EVENTS, FakeEngine, completion, usage_event
-from tests.fakes.gateway import CHAT, STREAMED, RunningGateway, request_lines, running_gateway
+from tests.fakes.gateway import CHAT, COMPLETIONS, PROMPT, STREAMED, RunningGateway, request_lines, running_gateway
 
 COMPLETION = {"model": "ernie-demo", "prompt": "你好"}
 
@@ -130,7 +130,7 @@ async def test_least_busy_engine_gets_the_request(engine: FakeEngine) -> None:
 
     async with FakeEngine() as other, running_gateway(engine, other) as gateway:
         engine.script = other.script = hold
-        clients = [await gateway.raw(STREAMED) for _ in range(6)]
+        clients = [await gateway.raw(PROMPT, COMPLETIONS) for _ in range(6)]
         for number in range(1, 4):
             await engine.next_call(number)
             await other.next_call(number)

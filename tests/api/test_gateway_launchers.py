@@ -12,6 +12,8 @@ from gateway.history import Totals
 
 from tests.fakes.engine import EVENTS, FakeEngine, after_events, answer, hold
 from tests.fakes.gateway import (
+    COMPLETIONS,
+    PROMPT,
     STREAMED,
     RunningGateway,
     assert_quiescent,
@@ -75,7 +77,7 @@ async def test_each_of_several_engines_gets_its_share(launcher: FakeLauncher) ->
             for engine in engines:
                 engine.script = hold
             # The least busy one takes each: two of every engine's, however fast the turns come.
-            clients = [await gateway.raw(STREAMED) for _ in range(6)]
+            clients = [await gateway.raw(PROMPT, COMPLETIONS) for _ in range(6)]
             await eventually(lambda: [len(engine.calls) for engine in engines] == [2, 2, 2])
             for client in clients:
                 client.close()
@@ -99,7 +101,7 @@ async def test_engine_that_is_listed_later_joins_and_one_that_is_not_any_more_le
                 call.end()
 
             first.script = second.script = after_events(1, rest)
-            streams = [asyncio.create_task(gateway.chat(STREAMED)) for _ in range(2)]
+            streams = [asyncio.create_task(gateway.client.post(COMPLETIONS, json=PROMPT)) for _ in range(2)]
             await asyncio.gather(first.next_call(), second.next_call())
             launcher.runs(second.port)
             await eventually(lambda: ready(gateway) == 1)
@@ -245,7 +247,8 @@ async def test_two_addresses_of_one_name_are_two_launchers() -> None:
         urls = {f"{name}/1/1": engine.url, f"{name}/2/1": f"http://127.0.0.2:{engine.port}"}
         assert labels(gateway) == urls
         assert {known.family for known in gateway.parts.upstreams.engines} == {name}
-        assert [(await gateway.chat()).status_code for _ in range(4)] == [200] * 4
+        answers = [await gateway.client.post(COMPLETIONS, json=PROMPT) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200] * 4
         assert len(engine.calls) == len(twin.calls) == 2
         await names_give(gateway)
         assert labels(gateway) == urls, "a name service that fails takes nobody away"

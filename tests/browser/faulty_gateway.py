@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ MODEL = "faulty-model"
 CONTEXT_TOKENS = 2048
 WORDS = "word "
 QUICK_WORDS = 30
+# More than a browser gets in an hour, so that what is not read piles up in seconds.
+FLOOD = "much text " * 10_000 + "\n\n"
 REFUSALS = {
     "busy": (429, {"retry-after": "9"}, "Too many requests.", "rate_limit_exceeded"),
     "busy for long": (429, {"retry-after": "25"}, "Too many requests.", "rate_limit_exceeded"),
@@ -49,6 +52,7 @@ class FaultyGateway:
     counts: int = 0
     open_streams: int = 0
     aborted_streams: int = 0
+    flood_bytes: int = 0
 
     def application(self) -> Starlette:
         """Return the gateway as an ASGI application."""
@@ -101,11 +105,8 @@ class FaultyGateway:
             if question == "give up":
                 yield f"data: {json.dumps(_error('No engine has room.', 'overloaded'))}\n\n"
                 return
-            if question == "endless":
-                for number in itertools.count():
-                    yield _words(WORDS)
-                    # A browser on a busy machine must keep up, or nothing on its page can be clicked.
-                    await asyncio.sleep(0.02 if number < QUICK_WORDS else 0.5)
+            async for text in self._at_length(question):
+                yield _words(text)
             answer = self.answer or f"You said {question}."
             yield _words(answer)
             if question == "cut":
@@ -122,6 +123,23 @@ class FaultyGateway:
             raise
         finally:
             self.open_streams -= 1
+
+    async def _at_length(self, question: str) -> AsyncIterator[str]:
+        """Yield what comes before the answer proper, piece by piece."""
+        if question == "endless":
+            for number in itertools.count():
+                yield WORDS
+                # A browser on a busy machine must keep up, or nothing on its page can be clicked.
+                await asyncio.sleep(0.02 if number < QUICK_WORDS else 0.5)
+        if question.startswith("flood"):
+            for _ in range(int(question.removeprefix("flood") or sys.maxsize)):
+                yield FLOOD
+                self.flood_bytes += len(FLOOD)
+                await asyncio.sleep(0.02)
+        if question.startswith("count to"):
+            for number in range(int(question.removeprefix("count to"))):
+                yield f"{number} "
+                await asyncio.sleep(0.02)
 
 
 def _tokens(messages: list[dict[str, str]]) -> int:

@@ -1,4 +1,4 @@
-"""A way to nginx from another address: a browser cannot choose its own."""
+"""A way to a port of this host, from another address if need be, that can fail: a browser cannot choose its own."""
 
 import asyncio
 import contextlib
@@ -8,45 +8,72 @@ from collections.abc import Iterator
 CHUNK_BYTES = 65_536
 
 
-@contextlib.contextmanager
-def relay(port: int, address: str) -> Iterator[str]:
-    """Pass each connection on to a port of this host, from `address`; gives the URL at which it listens."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    connections: set[asyncio.Task[None]] = set()
+class Relay:
+    """Passes each connection on. `url` is where it listens; what it does wrong it is told from another thread."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, port: int, address: str) -> None:
+        self._port = port
+        self._address = address
+        self._loop = asyncio.new_event_loop()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._loses = False
+        self.url = ""
+
+    def lose(self) -> None:
+        """Take what browsers send, and pass nothing on: a connection that has died and does not know it yet."""
+        self._loses = True
+
+    def cut(self) -> None:
+        """End all connections without a word; new ones are whole."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loses = False
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator["Relay"]:
+        """Listen, in a thread of its own."""
+        thread = threading.Thread(target=self._loop.run_forever)
+        thread.start()
+        listening = asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(server.close)
+            self.cut()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
-        connections.add(task)
-        task.add_done_callback(connections.discard)
-        upstream = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        upstream = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(self._address, 0))
         try:
-            await asyncio.gather(_pass(reader, upstream[1]), _pass(upstream[0], writer))
+            await asyncio.gather(self._pass(reader, upstream[1], upwards=True), self._pass(upstream[0], writer))
         finally:
             upstream[1].close()
             writer.close()
 
-    async def stop(server: asyncio.Server) -> None:
-        server.close()
-        for task in connections:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, upwards: bool = False) -> None:
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(CHUNK_BYTES):
+                if not (upwards and self._loses):
+                    writer.write(chunk)
+                    await writer.drain()
+            writer.write_eof()
+
+    async def _end(self) -> None:
+        ending = list(self._connections)
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-
-    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, "127.0.0.1", 0), loop).result()
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        asyncio.run_coroutine_threadsafe(stop(server), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        await asyncio.gather(*ending, return_exceptions=True)
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while chunk := await reader.read(CHUNK_BYTES):
-            writer.write(chunk)
-            await writer.drain()
-        writer.write_eof()
+@contextlib.contextmanager
+def relay(port: int, address: str = "127.0.0.1") -> Iterator[Relay]:
+    """Pass each connection on to a port of this host, from `address`."""
+    with Relay(port, address).running() as running:
+        yield running

@@ -82,7 +82,7 @@ def test_two_browsers_do_not_see_each_others(stack: Stack, open_chat: OpenChat) 
     answer = ask(one, "你好")
     expect(one.page).to_have_url(THREAD)
     address = one.page.url
-    assert other.page.locator("#thread-history").inner_text().strip() in {"", "No threads found"}
+    assert other.page.locator("#thread-history").inner_text().strip() in {"", "No conversations"}
     other.page.goto(address)
     other.page.locator("#chat-input").wait_for()
     expect(other.page.locator(".ai-message")).to_have_count(0)

@@ -86,7 +86,7 @@ def ask(chat: ChatPage, question: str, button: str) -> str:
 def test_one_who_asks_too_often_blocks_nobody_else(nginx: Edge, open_chat: OpenChat) -> None:
     with relay(nginx.port, OTHER_ADDRESS) as other_way:
         one = open_chat(nginx.url, language="en-US")
-        other = open_chat(other_way, language="zh-CN")
+        other = open_chat(other_way.url, language="zh-CN")
         assert [ask(one, "你好", "Regenerate") for _ in range(LIMIT)] == [ANSWER] * LIMIT
         refused = ask(one, "你好", "Retry")
         assert "You are asking too fast. Try again in " in refused

@@ -22,6 +22,9 @@ from tests.fakes.engine import FakeEngine, answer
 
 CHAT = {"model": "ernie-demo", "messages": [{"role": "user", "content": "你好"}]}
 STREAMED = {**CHAT, "stream": True}
+# No turn of any conversation: engines of equal work take turns in these.
+COMPLETIONS = "/v1/completions"
+PROMPT = {"model": "ernie-demo", "prompt": "你好", "stream": True}
 # Short enough for a test, long enough for a busy machine.
 # Loading the certificates that a default context wants takes longer than starting the gateway.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -10,6 +10,8 @@ from gateway.upstreams import Engine, EngineClient
 
 from tests.fakes.engine import Call, FakeEngine, answer
 from tests.fakes.gateway import (
+    COMPLETIONS,
+    PROMPT,
     STREAMED,
     RunningGateway,
     assert_quiescent,
@@ -49,7 +51,7 @@ async def test_another_engine_answers_when_one_cannot_be_reached(engine: FakeEng
     async with FakeEngine() as other, running_gateway(engine, other, GATEWAY_PROBE_INTERVAL_SECONDS="60") as gateway:
         await other.stop()
         for _ in range(4):
-            response = await gateway.chat(STREAMED if stream else None)
+            response = await gateway.client.post(COMPLETIONS, json={**PROMPT, "stream": stream})
             assert response.status_code == 200
         assert len(engine.calls) == 4
         await assert_quiescent(gateway, engine)

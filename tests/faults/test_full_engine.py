@@ -101,6 +101,23 @@ async def test_who_streams_hears_its_place_and_the_time_that_is_left(held: Held)
         await assert_quiescent(gateway, held.engine)
 
 
+async def test_place_is_told_soon_and_not_only_when_silence_gets_dangerous(held: Held) -> None:
+    async with running_gateway(held.engine, **FULL, GATEWAY_HEARTBEAT_SECONDS="3600") as gateway:
+        asked = await ask(gateway, held, "203.0.113.1", 0, 2, 4)
+        waits = await gateway.raw({**STREAMED, "seed": 6})
+        # What is over sooner keeps its status open.
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waits.reader.read(1), 0.5)
+        async with asyncio.timeout(10):
+            assert "200 OK" in await waits.head()
+            assert b": waiting place=1\n\n" in await waits.reader.readuntil(b"\n\n")
+        held.let_go(4)
+        await waits.reader.readuntil(b"[DONE]\n\n")
+        await asyncio.gather(*asked)
+        waits.close()
+        await assert_quiescent(gateway, held.engine)
+
+
 async def test_full_queue_refuses_the_greedy_and_makes_room_for_others(held: Held) -> None:
     async with running_gateway(held.engine, **FULL | {"GATEWAY_QUEUE_SIZE": "3"}) as gateway:
         *asked, last = await ask(gateway, held, "203.0.113.1", 0, 2, 4, 6, 8)

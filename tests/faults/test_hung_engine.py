@@ -5,7 +5,16 @@ import asyncio
 import pytest
 
 from tests.fakes.engine import Call, FakeEngine, after_events, answer, hold
-from tests.fakes.gateway import STREAMED, RunningGateway, assert_quiescent, error_of, eventually, running_gateway
+from tests.fakes.gateway import (
+    COMPLETIONS,
+    PROMPT,
+    STREAMED,
+    RunningGateway,
+    assert_quiescent,
+    error_of,
+    eventually,
+    running_gateway,
+)
 
 STALL = {"GATEWAY_STALL_SECONDS": "0.4"}
 
@@ -29,7 +38,7 @@ async def test_hung_engine_is_taken_out_and_comes_back(engine: FakeEngine) -> No
 async def test_hung_engine_leaves_the_work_to_the_other(engine: FakeEngine) -> None:
     async with FakeEngine() as other, running_gateway(engine, other, **STALL) as gateway:
         engine.script = engine.trial_script = hold
-        caught = [await gateway.raw(STREAMED) for _ in range(2)]
+        caught = [await gateway.raw(PROMPT, COMPLETIONS) for _ in range(2)]
         await gateway.becomes("stalled")
         assert (await gateway.client.get("/readyz")).status_code == 200
         for _ in range(3):

@@ -10,7 +10,14 @@ import pytest
 
 from tests.fakes.call import Call
 from tests.fakes.engine import FakeEngine, hold
-from tests.fakes.gateway import STREAMED, RunningGateway, assert_quiescent, eventually, running_gateway
+from tests.fakes.gateway import (
+    COMPLETIONS,
+    PROMPT,
+    RunningGateway,
+    assert_quiescent,
+    eventually,
+    running_gateway,
+)
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.scripts import Script, writing
 
@@ -150,7 +157,7 @@ async def test_one_of_two_engines_stalls_and_the_other_serves(engine: FakeEngine
         await eventually(lambda: sum(known.takes_requests for known in gateway.parts.upstreams.engines) == 2)
         engine.script = engine.trial_script = hold
         other.script = hold
-        caught = [await gateway.raw(STREAMED) for _ in range(2)]
+        caught = [await gateway.raw(PROMPT, COMPLETIONS) for _ in range(2)]
         await engine.next_call()
         await gateway.becomes("stalled")
         assert [known.state for known in gateway.parts.upstreams.engines] == ["stalled", "ready"]

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from chat_ui.accounts.errors import LoginError
 from chat_ui.accounts.login import Login, set_up_login
@@ -50,7 +51,10 @@ def main(arguments: list[str]) -> int:
         config.run.root_path = settings.base_path
         from chat_ui.server import serve  # noqa: PLC0415
 
-        serve(settings, root, listener, login)
+        try:
+            serve(settings, root, listener, login)
+        except LoginError as error:
+            _refuse(error)
     return 0
 
 
@@ -62,11 +66,15 @@ def _prepare(settings: Settings, root: Path) -> Login | None:
         if settings.keeps_history:
             asyncio.run(look_at(store_at(settings.history_url, folder)))
     except (LoginError, StoreTooNew) as error:
-        sys.stderr.write(f"chat-ui: {error}\n")
-        raise SystemExit(EXIT_BAD_SETTING) from error
+        _refuse(error)
     if login:
         give_chainlit(login.variables)
     return login
+
+
+def _refuse(error: Exception) -> NoReturn:
+    sys.stderr.write(f"chat-ui: {error}\n")
+    raise SystemExit(EXIT_BAD_SETTING) from error
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import chainlit as cl
 from chainlit import server, socket
@@ -22,6 +22,11 @@ from chainlit.session import WebsocketSession, ws_sessions_id
 from chainlit.types import MessagePayload
 from chainlit.user_session import user_sessions
 
+from chat_ui import slow_readers
+
+if TYPE_CHECKING:
+    from chainlit.step import StepDict
+
 KATEX_OF_CHAINLIT = "https://cdn.jsdelivr.net/npm/katex@0.16.22/dist/katex.min.css"
 KATEX_OF_OURS = "/public/katex/katex.min.css"
 PRECONNECT = re.compile(r'\s*<link rel="preconnect"[^>]*>')
@@ -31,10 +36,16 @@ INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 MAX_FRAME_BYTES = 8_000_000
 
 
-def apply(*, on_connect: Callable[[], Awaitable[None]], on_return: Callable[[], Awaitable[None]]) -> None:
+def apply(
+    *,
+    on_connect: Callable[[], Awaitable[None]],
+    on_return: Callable[[], Awaitable[None]],
+    arrives: Callable[[str], bool],
+) -> None:
     """Put the cures in place; both hooks run in the context of a session that has just connected, or is back.
 
-    Chainlit's `on_chat_start` locks the input as long as it runs; `on_connect` does not.
+    Chainlit's `on_chat_start` locks the input as long as it runs; `on_connect` does not. `arrives` notes the id of a
+    person's message, in its session's context, and says whether it is new.
     """
 
     async def connection_successful(sid: str) -> None:
@@ -44,10 +55,18 @@ def apply(*, on_connect: Callable[[], Awaitable[None]], on_return: Callable[[], 
         if session:
             await (on_return if session.restored else on_connect)()
 
+    async def client_message(sid: str, payload: MessagePayload) -> None:
+        """Chainlit's own handler, once for each message: one that was delivered by a roll call may still come."""
+        init_ws_context(WebsocketSession.require(sid))
+        if arrives(payload["message"]["id"]):
+            await socket.message(sid, payload)
+
     server.sio.on("connection_successful", connection_successful)
+    server.sio.on("client_message", client_message)
     server.sio.on("stop", _stop)
     server.sio.on("edit_message", _edit_message)
     server.sio.eio.max_http_buffer_size = MAX_FRAME_BYTES
+    slow_readers.bound_outboxes()
 
 
 def current_session() -> WebsocketSession:
@@ -76,6 +95,22 @@ async def _edit_message(sid: str, payload: MessagePayload) -> None:
     message.content = payload["message"]["output"]
     await message.update()
     replay(session, message)
+
+
+async def deliver(session: WebsocketSession, message_id: str, text: str) -> None:
+    """Take a message that the page shows, and that was lost with a connection, as if it came now.
+
+    Chainlit's page shows what is sent before it is, and never sends it again.
+    """
+    message: StepDict = {
+        "id": message_id,
+        "threadId": session.thread_id,
+        "name": session.user.identifier if session.user else "user",
+        "type": "user_message",
+        "output": text,
+        "createdAt": None,
+    }
+    await socket.message(session.socket_id, {"message": message, "fileReferences": None})
 
 
 def find_message(message_id: str) -> cl.Message | None:

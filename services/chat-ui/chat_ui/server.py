@@ -18,11 +18,14 @@ from chat_ui import chainlit_fixes
 from chat_ui.accounts import callbacks
 from chat_ui.accounts.gate import Gate
 from chat_ui.accounts.login import Login
+from chat_ui.accounts.oauth_return import OAuthReturn
 from chat_ui.accounts.throttle import Throttle
+from chat_ui.accounts.ways import OAuthLogin
 from chat_ui.edge import Edge, content_security_policy
 from chat_ui.history.keeping import keep_history
 from chat_ui.root import APP_FILE
 from chat_ui.settings import Settings
+from chat_ui.slow_readers import BrowserSocket
 
 logger = logging.getLogger("chat_ui")
 
@@ -34,7 +37,10 @@ QUIET_LOGGERS = {"httpx": logging.WARNING, "uvicorn.error": logging.WARNING, "ch
 
 
 def serve(settings: Settings, root: Path, listener: socket.socket, login: Login | None) -> None:
-    """Serve on `listener` until SIGTERM or SIGINT; answers under way are cancelled, their generations with them."""
+    """Serve on `listener` until SIGTERM or SIGINT; answers under way are cancelled, their generations with them.
+
+    Raises `LoginError` before it serves.
+    """
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for name, level in QUIET_LOGGERS.items():
         logging.getLogger(name).setLevel(level)
@@ -47,7 +53,9 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
     html = chainlit_fixes.own_page(settings.language, settings.base_path, login=settings.login)
     app = keep_history(chainlit_server.app, settings, root) if settings.keeps_history else chainlit_server.app
     if login:
-        callbacks.register(login.way)
+        callbacks.register(login)
+        if isinstance(login.way, OAuthLogin):
+            app = OAuthReturn(app, way=login.way, passes=login.passes, base_path=settings.base_path)
         app = Gate(
             app,
             way=login.way,
@@ -71,7 +79,7 @@ def serve(settings: Settings, root: Path, listener: socket.socket, login: Login 
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            ws="wsproto",
+            ws=BrowserSocket,
             ws_per_message_deflate=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=settings.shutdown_seconds,

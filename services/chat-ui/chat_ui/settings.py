@@ -106,6 +106,13 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="Without a login: days without use after which a browser's conversations are deleted.",
     )
+    guest_megabytes: int = Field(
+        1000,
+        ge=10,
+        le=1_000_000,
+        description="Without a login: what all kept conversations may take, in MB. Beyond it those go that were not "
+        "used for longest.",
+    )
     login: Literal["none", "password", "oauth", "header"] = Field(
         "none",
         description="How people log in: none, password (make account NAME=alice), oauth, or header (a proxy in front "

@@ -29,7 +29,14 @@ const NAMES = [
   ['#header', say('页面', 'Page')],
   ['#chat-input', say('消息', 'Message')],
   ['#edit-chat-input', say('修改消息', 'Edit message')],
+  ['[role="dialog"]:has([cmdk-input])', say('搜索对话', 'Search chats')],
   ['[role="dialog"][id^="mode-picker-popover"]', say('选择模型', 'Choose a model')],
+];
+
+// What the fields of the login are for: password managers go by it, and phones write no capital into a name.
+const PURPOSES = [
+  ['#email', 'username'],
+  ['#password', 'current-password'],
 ];
 
 const set = (element, attribute, value) => {
@@ -43,6 +50,16 @@ const label = () => {
     document.querySelectorAll(selector).forEach((element) => set(element, 'aria-label', name));
   }
   document.querySelectorAll('img.logo').forEach((image) => set(image, 'alt', 'ERNIE Chat'));
+  for (const [selector, purpose] of PURPOSES) {
+    document.querySelectorAll(selector).forEach((field) => {
+      set(field, 'autocomplete', purpose);
+      set(field, 'autocapitalize', 'none');
+      set(field, 'spellcheck', 'false');
+      // Chainlit says what is missing only at a field that was left once.
+      set(field, 'required', '');
+    });
+  }
+  document.querySelectorAll('.login-picture').forEach((image) => set(image, 'alt', ''));
   // The button's text says the same.
   document.querySelectorAll('#starters img').forEach((image) => set(image, 'alt', ''));
   // Chainlit calls each paragraph an article.
@@ -101,7 +118,8 @@ frame.innerHTML = `
   <h1 class="for-screen-readers">ERNIE Chat</h1>
   <a class="skip-link" href="#chat-input">${say('跳到输入框', 'Skip to the message box')}</a>
   <div class="for-screen-readers" role="status" aria-live="polite"></div>`;
-frame.querySelector('a').addEventListener('click', (event) => {
+const skip = frame.querySelector('a');
+skip.addEventListener('click', (event) => {
   event.preventDefault();
   document.getElementById('chat-input')?.focus();
 });
@@ -151,6 +169,8 @@ let planned = false;
 const look = () => {
   planned = false;
   label();
+  // The login page has nothing to skip to.
+  skip.hidden = document.getElementById('chat-input') === null;
   announce();
 };
 new MutationObserver((changes) => {

@@ -12,6 +12,30 @@
   }
   document.addEventListener('DOMContentLoaded', () => import('./accessibility.js'));
 
+  // Where the server says what is wrong and what to do (AWAY in chat_ui/history/layer.py), Chainlit would say it after
+  // the browser's "Service Unavailable", and once more beside it. Here it is an error of the fetch itself: the list of
+  // conversations shows its message, and no toast, since it cannot be made a string; elsewhere one toast is its string.
+  const fetch = window.fetch.bind(window);
+  class Told extends Error {
+    constructor(text, isShownInPlace) {
+      super(text);
+      this.toString = () => {
+        if (isShownInPlace) {
+          throw this;
+        }
+        return text;
+      };
+    }
+  }
+  window.fetch = async (...request) => {
+    const response = await fetch(...request);
+    const { detail } = response.status === 503 ? await response.clone().json().catch(() => ({})) : {};
+    if (typeof detail === 'string') {
+      throw new Told(detail, new URL(response.url).pathname.endsWith('/project/threads'));
+    }
+    return response;
+  };
+
   // Answers reach the page with backslashes that keep its Markdown from eating text (presentation.py).
   // The copy button takes them along: they are removed outside code. Without TLS browsers offer no clipboard.
   const clipboard = navigator.clipboard;
@@ -40,5 +64,7 @@
 
   // Beside this file: the page may stand below a path.
   import('./engine.js');
+  import('./login.js');
+  import('./roll_call.js');
   import('./thread.js');
 })();

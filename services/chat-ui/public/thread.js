@@ -1,12 +1,19 @@
 // The path that the page stands below, with a slash at its end; this file is in its folder public/.
 const base = new URL('..', import.meta.url).pathname;
 
-// The address of the conversation, so that a reload finds it again (chat_ui/page.py sends its id).
+// The address of the conversation, so that a reload finds it again (chat_ui/visits.py sends its id).
 // Chainlit sets it only where its list of conversations is in sight: on a phone it is not.
 window.addEventListener('message', (event) => {
   const isNews = event.source === window && event.data?.type === 'thread';
   if (isNews && location.pathname === base && !document.getElementById('thread-history')) {
     history.replaceState(history.state, '', `${base}thread/${event.data.id}`);
+  }
+});
+
+// A phone's list of conversations covers the one that was chosen in it until it is closed.
+document.addEventListener('click', (event) => {
+  if (event.target.closest?.('[data-mobile="true"] #thread-history a')) {
+    document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
   }
 });
 

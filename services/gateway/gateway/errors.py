@@ -181,38 +181,37 @@ class InternalError(ServerError):
         super().__init__(f"The gateway failed on this request. Report it with its id {request_id}.")
 
 
-class UpstreamBroken(ServerError):
+class UpstreamFault(ServerError):
+    """The engine has answered, and wrongly: its own fault or the request's, and nobody else's."""
+
+    status = 502
+    outcome = Outcome.UPSTREAM_ERROR
+
+
+class UpstreamBroken(UpstreamFault):
     """The engine closed the connection before it had answered."""
 
-    status = 502
     code = "upstream_broken"
-    outcome = Outcome.UPSTREAM_ERROR
 
 
-class UpstreamFailed(ServerError):
+class UpstreamFailed(UpstreamFault):
     """The engine itself says that it failed."""
 
-    status = 502
     code = "upstream_failed"
-    outcome = Outcome.UPSTREAM_ERROR
     outcome_mid_stream = Outcome.UPSTREAM_ERROR
 
 
-class UpstreamInvalidResponse(ServerError):
+class UpstreamInvalidResponse(UpstreamFault):
     """The engine answered, but not with what was asked for."""
 
-    status = 502
     code = "upstream_invalid_response"
-    outcome = Outcome.UPSTREAM_ERROR
     outcome_mid_stream = Outcome.UPSTREAM_ERROR
 
 
-class UpstreamTruncated(ServerError):
+class UpstreamTruncated(UpstreamFault):
     """The engine's stream ended without saying that it was complete."""
 
-    status = 502
     code = "upstream_truncated"
-    outcome = Outcome.UPSTREAM_ERROR
 
 
 class NotReady(ServerError):

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from gateway.conversation import conversation_of
 from gateway.errors import InvalidRequest
 from gateway.schemas import Generation
 
@@ -79,7 +80,9 @@ class Policy:
         hide_usage = stream and not (options and options.get("include_usage"))
         sent = _ask_for_usage(body, fields) if hide_usage else body
         most = fields.get("max_completion_tokens") or fields.get("max_tokens")
-        return Generation(path, sent, stream, hide_usage, most, _choices(fields), fields.get("model") or "")
+        return Generation(
+            path, sent, stream, hide_usage, most, _choices(fields), fields.get("model") or "", conversation_of(fields)
+        )
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

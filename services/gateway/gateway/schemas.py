@@ -128,7 +128,8 @@ class Generation:
     """A request that policy has let through; `body` is what the engine gets.
 
     `max_tokens` is what the client asks for at most, None where it does not say, for each of so many `choices`;
-    `model` the name that it asks for, empty where it names none.
+    `model` the name that it asks for, empty where it names none; `conversation` what all turns of one have in common,
+    0 where that is not known.
     """
 
     path: str
@@ -138,6 +139,7 @@ class Generation:
     max_tokens: int | None = None
     choices: int = 1
     model: str = ""
+    conversation: int = 0
 
 
 class StartReport(BaseModel):

@@ -24,11 +24,9 @@ MODEL_LIST = {"pagination": {"first": 10}, "filter": {}}
 @contextlib.contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[str]:
     """Run the page with these settings; gives its address."""
-    port = str(free_ports(["CHAT_UI_PORT"])["CHAT_UI_PORT"])
+    port = settings.setdefault("CHAT_UI_PORT", str(free_ports(["CHAT_UI_PORT"])["CHAT_UI_PORT"]))
     log = folder / "log"
-    environment = clean_environment(
-        CHAT_UI_PORT=port, CHAT_UI_DATA_DIR=str(folder / "data"), TMPDIR=str(folder), **settings
-    )
+    environment = clean_environment(CHAT_UI_DATA_DIR=str(folder / "data"), TMPDIR=str(folder), **settings)
     with (
         log.open("w") as output,
         subprocess.Popen(COMMAND, env=environment, cwd="/", stdout=output, stderr=output) as process,

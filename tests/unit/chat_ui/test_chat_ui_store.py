@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from chat_ui.history import threads
 from chat_ui.history.errors import NotTheirs, StoreTooNew, StoreUnavailable
+from chat_ui.history.guests import Guests, remove_oldest, remove_unused
 from chat_ui.history.migrations import scripts
 from chat_ui.history.opening import look_at, store_at
 from chat_ui.history.store import Store, engine_url
@@ -142,10 +143,91 @@ async def test_unused_conversations_of_guests_go_and_no_others(store: Store, tmp
     with sqlite3.connect(tmp_path / "history.sqlite") as file:
         file.execute("UPDATE threads SET used_ms = used_ms - 31 * 86400000 WHERE name LIKE 'old%'")
     async with store.work() as connection:
-        assert await threads.remove_unused(connection, "guest:", days=30) == 1
+        assert await remove_unused(connection, "guest:", days=30) == 1
     assert [await names(store, owner) for owner in ("guest:1", "guest:2", ALICE)] == [[], ["new"], ["old too"]]
     with sqlite3.connect(tmp_path / "history.sqlite") as file:
         assert file.execute("SELECT count(*) FROM steps WHERE text = 'answer'").fetchone() == (0,)
+
+
+def sizes(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return by the name of each conversation its size as counted, and as it is."""
+    with sqlite3.connect(folder / "history.sqlite") as file:
+        rows = file.execute(
+            "SELECT name, bytes, (SELECT count(*) * 200 + sum(length(CAST(output || text || details AS BLOB)))"
+            " FROM steps WHERE thread_id = threads.id) + 200 FROM threads"
+        )
+        return {name: (counted, actual) for name, counted, actual in rows}
+
+
+async def test_the_size_of_a_conversation_follows_what_is_said_changed_and_dropped(
+    store: Store, tmp_path: Path
+) -> None:
+    thread = await keep(store, ALICE, "你好", "second", "third")
+    other = await keep(store, BOB, "other")
+    async with store.work() as connection:
+        longer = step(thread.id, "much longer than it was 🔥" * 100)
+        changed = Step(**{**{name: getattr(longer, name) for name in longer.__slots__}, "id": thread.steps[1].id})
+        assert await threads.keep_step(connection, changed) > 5000
+        await threads.drop_step(connection, thread.steps[2].id, ALICE)
+        # Neither another's message nor one that is elsewhere counts.
+        await threads.drop_step(connection, thread.steps[0].id, BOB)
+        stolen = Step(thread.steps[0].id, other.id, "2026", "user_message", "x", "theft", "theft")
+        assert await threads.keep_step(connection, stolen) == 0
+    found = sizes(tmp_path)
+    assert found["你好"][0] > 5000
+    assert all(counted == actual for counted, actual in found.values())
+
+
+async def test_where_guests_take_too_much_room_those_go_that_were_not_used_for_longest(
+    store: Store, tmp_path: Path
+) -> None:
+    guests = Guests(store, "guest:", days=30, room_bytes=100_000)
+    await keep(store, ALICE, "an account's", "x" * 200_000)
+    for number in range(10):
+        await keep(store, f"guest:{number}", str(number), "x" * 10_000)
+    with sqlite3.connect(tmp_path / "history.sqlite") as file:
+        file.execute("UPDATE threads SET used_ms = used_ms - 1000 * (20 - CAST(name AS INTEGER)) WHERE name <> '3'")
+    await guests.sweep()
+    # Each takes a little more than 20 kB, shown and said; the fourth was used last.
+    found = sizes(tmp_path)
+    assert set(found) == {"3", "7", "8", "9", "an account's"}
+    assert 80_000 < sum(counted for name, (counted, _) in found.items() if name != "an account's") <= 100_000
+    assert all(counted == actual for counted, actual in found.values())
+    await guests.sweep()
+    assert sizes(tmp_path) == found
+
+
+async def test_many_conversations_go_in_one_sweep(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chat_ui.history.guests.AT_ONCE", 2)
+    for number in range(9):
+        await keep(store, "guest:1", str(number))
+    async with store.work() as connection:
+        assert await remove_oldest(connection, "guest:", room_bytes=1) == 2
+    await Guests(store, "guest:", days=30, room_bytes=1).sweep()
+    assert await names(store, "guest:1") == []
+
+
+def test_a_sweep_is_due_each_hour_and_when_much_was_written(store: Store) -> None:
+    guests = Guests(store, "guest:", days=30, room_bytes=160)
+    assert [guests.take_turn(), guests.take_turn()] == [True, False]
+    guests.note_written(9)
+    assert not guests.take_turn()
+    guests.note_written(1)
+    assert [guests.take_turn(), guests.take_turn()] == [True, False]
+
+
+async def test_a_store_from_before_sizes_were_counted_is_estimated(store: Store, tmp_path: Path) -> None:
+    thread = await keep(store, "guest:1", "old", "answer " * 1000)
+    await keep(store, "guest:2", "newer")
+    await store.close()
+    with sqlite3.connect(tmp_path / "history.sqlite") as file:
+        file.execute("ALTER TABLE steps DROP COLUMN bytes")
+        file.execute("ALTER TABLE threads DROP COLUMN bytes")
+        file.execute("UPDATE history_version SET version = 1")
+    async with store.work() as connection:
+        assert await remove_oldest(connection, "guest:", room_bytes=20_000) == 1
+        assert await threads.find(connection, thread.id, "guest:1") is None
+    assert await names(store, "guest:2") == ["newer"]
 
 
 async def test_many_at_a_time_are_all_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,12 @@
 """Choosing engines."""
 
 import asyncio
+import itertools
 import time
+from collections import Counter
 
 import pytest
+from gateway.conversation import conversation_of
 from gateway.errors import ShuttingDown
 from gateway.upstreams import Engine, OwnWork, Start, State, Upstreams
 
@@ -98,3 +101,54 @@ async def test_a_look_that_was_under_way_is_not_the_next_one() -> None:
 
 async def test_a_look_that_never_ends_is_not_waited_for() -> None:
     await asyncio.wait_for(upstreams(1).engines[0].next_look(0.01), 1)
+
+
+def talk(*texts: str, system: str = "") -> int:
+    """Return what a request of these turns, question and answer in turn, belongs to."""
+    roles = itertools.cycle(("user", "assistant"))
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    return conversation_of({"messages": [{"role": "system", "content": system}, *messages] if system else messages})
+
+
+@pytest.mark.parametrize("system", ["", "Be short."])
+def test_turns_of_a_conversation_are_known_by_its_beginning(system: str) -> None:
+    first = talk("Hello", system=system)
+    assert (
+        first == talk("Hello", "Hi", "How?", system=system) == talk("Hello", "Hi", "Else?", "So", "Why?", system=system)
+    )
+    assert first != talk("Good morning", system=system)
+    assert conversation_of({"prompt": "Hello"}) == 0
+
+
+def test_a_conversation_stays_at_its_home_and_homes_are_spread() -> None:
+    pool = upstreams(4)
+    homes = [pool.pick(any_engine, "", talk(f"question {number}")) for number in range(400)]
+    assert homes == [pool.pick(any_engine, "", talk(f"question {number}", "a", "b")) for number in range(400)]
+    # 100 are expected, with a deviation of 9: five of them either way.
+    assert all(55 < count < 145 for count in Counter(homes).values())
+    assert len(set(homes)) == 4
+
+
+def test_an_engine_that_leaves_takes_only_its_own_conversations_along() -> None:
+    pool = upstreams(4)
+    before = {number: pool.pick(any_engine, "", talk(str(number))) for number in range(200)}
+    gone = pool.engines[2]
+    gone.state = State.STALLED
+    after = {number: pool.pick(any_engine, "", talk(str(number))) for number in range(200)}
+    assert all(before[number] is gone or before[number] is after[number] for number in before)
+    assert gone not in after.values()
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 2), (3, 5), (40, 50)])
+def test_a_home_that_has_much_more_to_do_is_passed_over(least: int, most: int) -> None:
+    pool = upstreams(2)
+    conversation = talk("Hello")
+    home = pool.pick(any_engine, "", conversation)
+    assert home is not None
+    [other] = [engine for engine in pool.engines if engine is not home]
+    other.work = OwnWork(least)
+    home.work = OwnWork(most)
+    assert pool.pick(any_engine, "", conversation) is home
+    home.work = OwnWork(most + 1)
+    assert pool.pick(any_engine, "", conversation) is other
+    assert pool.pick(lambda engine: engine is home, "", conversation) is home

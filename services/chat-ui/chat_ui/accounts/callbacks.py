@@ -3,15 +3,17 @@
 from typing import Any
 
 import chainlit as cl
-from chainlit.oauth_providers import get_configured_oauth_providers
+from chainlit.oauth_providers import providers
 
 from chat_ui.accounts.errors import LoginError
 from chat_ui.accounts.identity import Identity
-from chat_ui.accounts.ways import OAuthLogin, PasswordLogin, Way
+from chat_ui.accounts.login import Login
+from chat_ui.accounts.ways import OAuthLogin, PasswordLogin
 
 
-def register(way: Way) -> None:
-    """Hang a way that has a login page into Chainlit; raises `LoginError` if no provider is set up whole."""
+def register(login: Login) -> None:
+    """Hang a way that has a login page into Chainlit; raises `LoginError` if a provider is not set up whole."""
+    way = login.way
     if isinstance(way, PasswordLogin):
 
         async def check_password(name: str, password: str) -> cl.User | None:
@@ -19,15 +21,24 @@ def register(way: Way) -> None:
 
         cl.password_auth_callback(check_password)
     elif isinstance(way, OAuthLogin):
-        if not get_configured_oauth_providers():
-            raise LoginError("CHAT_UI_OAUTH_FILE sets up no provider whole: each needs its client id and secret")
+        _check_providers(login.variables)
 
-        async def welcome(
-            provider: str, _token: str, _raw: dict[str, str], user: cl.User, _id: Any = None
-        ) -> cl.User | None:
-            return _user(way.log_in(provider, user.identifier))
+        async def nobody(*_: Any) -> None:
+            """Chainlit offers providers only where this is set; who comes back from one is met before Chainlit."""
 
-        cl.oauth_callback(welcome)
+        cl.oauth_callback(nobody)
+
+
+def _check_providers(variables: dict[str, str]) -> None:
+    """Raise `LoginError` with the first line that is missing; Chainlit leaves out such a provider in silence."""
+    found = False
+    for provider in providers:
+        missing = [name for name in provider.env if not variables.get(name)]
+        if missing and len(missing) < len(provider.env):
+            raise LoginError(f"CHAT_UI_OAUTH_FILE has no line {missing[0]}=..., which {provider.id} needs")
+        found = found or not missing
+    if not found:
+        raise LoginError("CHAT_UI_OAUTH_FILE sets up no provider: OAUTH_GITHUB_CLIENT_ID=... and so on")
 
 
 def _user(identity: Identity | None) -> cl.User | None:

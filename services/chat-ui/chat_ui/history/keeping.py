@@ -9,10 +9,13 @@ from starlette.types import ASGIApp
 from chat_ui.accounts.identity import PERSON
 from chat_ui.accounts.ways import GUESTS
 from chat_ui.history.downloads import PAGE, Downloads
+from chat_ui.history.guests import Guests
 from chat_ui.history.layer import Layer
 from chat_ui.history.opening import data_folder, store_at
 from chat_ui.settings import Settings
 from chat_ui.texts import texts_for
+
+BYTES_OF_A_MEGABYTE = 1_000_000
 
 
 def keep_history(app: ASGIApp, settings: Settings, root: Path) -> ASGIApp:
@@ -25,7 +28,8 @@ def keep_history(app: ASGIApp, settings: Settings, root: Path) -> ASGIApp:
         language = getattr(session, "language", None) if settings.language == "auto" else settings.language
         await cl.context.emitter.send_toast(texts_for(language).not_kept, "warning")
 
-    layer = Layer(store, person=PERSON.get, tell=tell, guests=GUESTS, guest_days=settings.guest_days)
+    guests = Guests(store, GUESTS, days=settings.guest_days, room_bytes=settings.guest_megabytes * BYTES_OF_A_MEGABYTE)
+    layer = Layer(store, person=PERSON.get, tell=tell, guests=guests)
     cl.data_layer(lambda: layer)
     config.ui.header_links = [
         HeaderLink(

@@ -7,7 +7,6 @@ reads everything a person ever said for each look at the list, and swallows ever
 import asyncio
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from chat_ui.history import threads
 from chat_ui.history.errors import NotTheirs, StoreUnavailable
+from chat_ui.history.guests import Guests
 from chat_ui.history.steps import to_step, to_thread_dict
 from chat_ui.history.store import Store
 
@@ -38,10 +38,12 @@ PAGE_THREADS = 100
 KEPT_SETTINGS = ("chat_settings", "chat_profile")
 # Messages, and the runs that Chainlit nests answers in: a thumb is the run's.
 KEPT_TYPES = ("user_message", "assistant_message", "run")
-SWEEP_SECONDS = 3600
 CLOSE_SECONDS = 2
 # Both languages: Chainlit does not say whose request it is.
-AWAY = "对话记录暂时不可用，请稍后再试。 Conversations cannot be read or changed now: try again later."
+AWAY = (
+    "以往的对话暂时打不开：可以继续聊天，过一会儿刷新页面再试。 "
+    "Past conversations cannot be opened right now: go on chatting, and reload the page in a while."
+)
 
 Work = Callable[[AsyncConnection], Awaitable[None]]
 
@@ -59,18 +61,15 @@ class Layer(BaseDataLayer):
         *,
         person: Callable[[], str],
         tell: Callable[[], Awaitable[None]],
-        guests: str,
-        guest_days: float,
+        guests: Guests,
     ) -> None:
         self._store = store
         self._person = person
         self._tell = tell
         self._guests = guests
-        self._guest_days = guest_days
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writes: set[asyncio.Task[None]] = set()
         self._told: WeakSet[BaseSession] = WeakSet()
-        self._swept_at = float("-inf")
 
     # --- People: who they are is in their cookie, so nothing is kept of them but their conversations.
 
@@ -160,10 +159,11 @@ class Layer(BaseDataLayer):
 
         async def keep(connection: AsyncConnection) -> None:
             await threads.claim(connection, step.thread_id, person, threads.title(question))
-            await threads.keep_step(connection, step)
+            self._guests.note_written(await threads.keep_step(connection, step))
 
         if step.type in KEPT_TYPES:
             await self._keep(step.thread_id, keep)
+            self._sweep_sometimes()
 
     @queue_until_user_message()  # type: ignore[untyped-decorator]
     async def update_step(self, step_dict: "StepDict") -> None:
@@ -255,22 +255,11 @@ class Layer(BaseDataLayer):
         self._told.discard(context.session)
 
     def _sweep_sometimes(self) -> None:
-        """Remove the guests' old conversations about once an hour; conversations begin often enough to ask here."""
-        if not self._guest_days or time.monotonic() - self._swept_at < SWEEP_SECONDS:
-            return
-        self._swept_at = time.monotonic()
-        task = asyncio.create_task(self._sweep())
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
-
-    async def _sweep(self) -> None:
-        try:
-            async with self._store.work() as connection:
-                removed = await threads.remove_unused(connection, self._guests, days=self._guest_days)
-        except StoreUnavailable:
-            return
-        if removed:
-            logger.info("removed %d conversations of guests, unused for %g days", removed, self._guest_days)
+        """Remove what has to go of the guests'; conversations begin, and grow, often enough to ask here."""
+        if self._guests.take_turn():
+            task = asyncio.create_task(self._guests.sweep())
+            self._writes.add(task)
+            task.add_done_callback(self._writes.discard)
 
 
 def _is_id(text: str) -> bool:

@@ -4,7 +4,8 @@ from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, MetaDat
 
 METADATA = MetaData()
 
-# A conversation. `owner` is the identity of its person, `settings` what Chainlit keeps with it, as JSON.
+# A conversation. `owner` is the identity of its person, `settings` what Chainlit keeps with it, as JSON, `bytes` about
+# what it takes with all that was said in it.
 THREADS = Table(
     "threads",
     METADATA,
@@ -14,6 +15,7 @@ THREADS = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("used_ms", BigInteger, nullable=False),
     Column("settings", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
 )
 
 # A message. `output` is what the page shows, `text` what was said: the two differ in an answer's escapes and notes.
@@ -29,6 +31,7 @@ STEPS = Table(
     Column("text", Text, nullable=False),
     Column("is_error", Boolean, nullable=False),
     Column("details", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
 )
 
 # A thumb, 1 up and 0 down; at most one for a message.

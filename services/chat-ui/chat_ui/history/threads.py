@@ -18,6 +18,8 @@ NAME_CHARACTERS = 80
 RENAME_CHARACTERS = 200
 COMMENT_CHARACTERS = 4000
 SETTINGS_CHARACTERS = 20_000
+# What a row takes besides its texts, about.
+ROW_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,15 @@ def title(text: str) -> str:
 async def claim(connection: AsyncConnection, thread_id: str, owner: str, name: str) -> None:
     """Make the conversation if it is not there and mark it as used; raises `NotTheirs`."""
     now = int(time.time() * 1000)
-    row = {"id": thread_id, "owner": owner, "name": _clean(name), "created_ms": now, "used_ms": now, "settings": "{}"}
+    row = {
+        "id": thread_id,
+        "owner": owner,
+        "name": _clean(name),
+        "created_ms": now,
+        "used_ms": now,
+        "settings": "{}",
+        "bytes": ROW_BYTES,
+    }
     statement = _insert(connection)(THREADS).values(row)
     statement = statement.on_conflict_do_update(
         index_elements=["id"],
@@ -71,19 +81,27 @@ async def claim(connection: AsyncConnection, thread_id: str, owner: str, name: s
         raise NotTheirs(thread_id)
 
 
-async def keep_step(connection: AsyncConnection, step: Step) -> None:
-    """Add or replace a message of a conversation that has been claimed."""
+async def keep_step(connection: AsyncConnection, step: Step) -> int:
+    """Add or replace a message of a conversation that has been claimed; return how many bytes more that takes."""
+    texts = {
+        "output": _clean(step.output),
+        "text": _clean(step.text),
+        "details": _clean(json.dumps(step.details, ensure_ascii=False)),
+    }
+    size = ROW_BYTES + sum(len(text.encode()) for text in texts.values())
     row = {
         "id": step.id,
         "thread_id": step.thread_id,
         "created_at": step.created_at,
         "type": step.type,
         "name": step.name,
-        "output": _clean(step.output),
-        "text": _clean(step.text),
         "is_error": step.is_error,
-        "details": _clean(json.dumps(step.details, ensure_ascii=False)),
+        "bytes": size,
+        **texts,
     }
+    there = (await connection.execute(select(STEPS.c.thread_id, STEPS.c.bytes).where(STEPS.c.id == step.id))).first()
+    if there and there.thread_id != step.thread_id:
+        return 0
     statement = _insert(connection)(STEPS).values(row)
     await connection.execute(
         statement.on_conflict_do_update(
@@ -92,11 +110,16 @@ async def keep_step(connection: AsyncConnection, step: Step) -> None:
             where=STEPS.c.thread_id == step.thread_id,
         )
     )
+    growth: int = size - (there.bytes if there else 0)
+    await _grow(connection, step.thread_id, growth)
+    return growth
 
 
 async def drop_step(connection: AsyncConnection, step_id: str, owner: str) -> None:
     """Delete a message and its thumb."""
-    await connection.execute(delete(STEPS).where(STEPS.c.id == step_id, _step_is_of(owner)))
+    dropped = delete(STEPS).where(STEPS.c.id == step_id, _step_is_of(owner)).returning(STEPS.c.thread_id, STEPS.c.bytes)
+    for row in (await connection.execute(dropped)).all():
+        await _grow(connection, row.thread_id, -row.bytes)
 
 
 async def owner_of(connection: AsyncConnection, thread_id: str) -> str | None:
@@ -168,13 +191,6 @@ async def remove_all(connection: AsyncConnection, owner: str) -> None:
     await connection.execute(delete(THREADS).where(THREADS.c.owner == owner))
 
 
-async def remove_unused(connection: AsyncConnection, owners: str, *, days: float) -> int:
-    """Delete the conversations that were not used for so many days, of owners whose names begin with `owners`."""
-    before_ms = int((time.time() - days * 86_400) * 1000)
-    unused = delete(THREADS).where(THREADS.c.used_ms < before_ms, THREADS.c.owner.startswith(owners, autoescape=True))
-    return (await connection.execute(unused)).rowcount
-
-
 async def rate(connection: AsyncConnection, step_id: str, owner: str, thumb: int, comment: str | None) -> None:
     """Keep a thumb, in place of an earlier one; raises `NotTheirs`."""
     if not await connection.scalar(
@@ -194,6 +210,10 @@ async def unrate(connection: AsyncConnection, step_id: str, owner: str) -> None:
     """Take a thumb back."""
     theirs = select(STEPS.c.id).where(_step_is_of(owner))
     await connection.execute(delete(FEEDBACK).where(FEEDBACK.c.step_id == step_id, FEEDBACK.c.step_id.in_(theirs)))
+
+
+async def _grow(connection: AsyncConnection, thread_id: str, growth: int) -> None:
+    await connection.execute(update(THREADS).where(THREADS.c.id == thread_id).values(bytes=THREADS.c.bytes + growth))
 
 
 async def _change(connection: AsyncConnection, thread_id: str, owner: str, values: dict[str, str]) -> None:

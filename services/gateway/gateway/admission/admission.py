@@ -22,12 +22,15 @@ from gateway.upstreams import Engine, Upstreams
 Tell = Callable[[int, float | None], Awaitable[None]]
 # So long a place may stay free for a process that was told that it is its turn.
 YIELD_SECONDS = 0.01
+# Who waits for longer wants to know; the first comment takes the status, and what ends sooner can still be refused.
+FIRST_TELL_SECONDS = 1.0
 
 
 class Admission:
-    """Keeps up to `size` requests waiting, each for `timeout_seconds` in all; every `tell_seconds` they hear of it.
+    """Keeps up to `size` requests waiting, each for `timeout_seconds` in all.
 
-    Of several processes each has its own part of those that wait; limits are for the whole `crowd`.
+    They hear of it every `tell_seconds`, first after `FIRST_TELL_SECONDS` if that is sooner. Of several processes
+    each has its own part of those that wait; limits are for the whole `crowd`.
     """
 
     def __init__(
@@ -121,7 +124,9 @@ class Admission:
     def _engine_for(self, request: "_Request") -> Engine | None:
         spare = self._shares.leaves_spare(request.share)
         return self._upstreams.pick(
-            lambda engine: self._capacity.has_room(engine, self._crowd.running, spare=spare), request.model
+            lambda engine: self._capacity.has_room(engine, self._crowd.running, spare=spare),
+            request.model,
+            request.generation.conversation,
         )
 
     def _begin_at_once(self, request: "_Request") -> "Place | None":
@@ -172,11 +177,13 @@ class Admission:
         return result
 
     async def _until_called(self, request: "_Request", expires_at: float, tell: Tell) -> None:
+        tell_seconds = min(FIRST_TELL_SECONDS, self._tell_seconds)
         while not request.called.done():
             left = expires_at - time.perf_counter()
             if left <= 0:
                 raise self._expired(request, self._shares.place(request))
-            await asyncio.wait([request.called], timeout=min(self._tell_seconds, left))
+            await asyncio.wait([request.called], timeout=min(tell_seconds, left))
+            tell_seconds = self._tell_seconds
             if not request.called.done() and time.perf_counter() < expires_at:
                 place = self._shares.place(request)
                 await tell(place, self._seconds_left(place))

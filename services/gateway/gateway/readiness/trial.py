@@ -16,6 +16,7 @@ CHAT_PATH = "/v1/chat/completions"
 # Any chat model has something to say to it, however small.
 PROMPT = "Hello"
 _OK = 200
+_NO_ROOM = frozenset({429, 503})
 _SPECIAL_TOKEN = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<unk>|<pad>|<mask:\d+>")
 # A unit of up to eight characters, ten times in a row to the end of the text.
 _ENDLESS = re.compile(r"(.{1,8}?)\1{9,}$", re.DOTALL)
@@ -27,6 +28,10 @@ _REPLACEMENT = "\ufffd"
 
 class TrialFault(Exception):  # noqa: N818  (a finding, not an error of ours)
     """The engine answered, but not as a sound one does; the message names the fault."""
+
+
+class TrialTurnedAway(TrialFault):
+    """The engine has no room for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ async def run_trial(
     async with asyncio.timeout(timeout_seconds):
         with await client.post(engine, CHAT_PATH, body, {"X-Request-Id": f"trial-{secrets.token_hex(8)}"}) as answer:
             if answer.status != _OK:
-                raise TrialFault(f"a generation was answered with status {answer.status}")
+                kind = TrialTurnedAway if answer.status in _NO_ROOM else TrialFault
+                raise kind(f"a generation was answered with status {answer.status}")
             return await _read(answer, called_at)
 
 

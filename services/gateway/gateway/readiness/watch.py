@@ -15,6 +15,7 @@ from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.metrics import Metrics
 from gateway.readiness.aborts import Aborts
 from gateway.readiness.counters import Counters, read_counters
+from gateway.readiness.doubt import fault_of
 from gateway.readiness.process import ProcessStart
 from gateway.readiness.starts import StartTimes
 from gateway.readiness.transitions import Transitions
@@ -200,6 +201,12 @@ class EngineWatch:
         answers, counters = await asyncio.gather(self._answers(), self._counters())
         if self._process.has_changed(counters):
             raise _NotProved(State.LOADING, "a new look: the engine was restarted")
+        if (
+            self._warmup
+            and self._engine.is_doubted
+            and (fault := await fault_of(self._client, self._engine, self._times.trial))
+        ):
+            raise _NotProved(State.WARMING, f"a sound answer: {fault}")
         probes = 1 if self._probe is not None and not self._probe.done() else 0
         self._aborts.settle(counters, probes)
         if answers:

@@ -17,6 +17,7 @@ from gateway.errors import (
     GatewayError,
     Outcome,
     Overloaded,
+    UpstreamFault,
     UpstreamInvalidResponse,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -131,6 +132,10 @@ class Relay:
             # It was us who ended it: the engine should be seen to stop.
             engine.note_abort()
             raise
+        except UpstreamFault:
+            engine.note_fault()
+            raise
+        engine.note_answer()
 
     async def _post(self, engine: Engine, job: _Job) -> Answer:
         generation = job.generation

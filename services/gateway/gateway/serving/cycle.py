@@ -63,6 +63,8 @@ class Cycle:
             if not self.response_complete and not self.disconnected:
                 # At once: what is written already waits for a client that takes nothing.
                 self._transport.abort()
+            # The scope names this cycle, by LEAVING: a knot that only the collector would untie, thousands at a time.
+            self._scope.pop("extensions", None)
 
     def gone(self) -> None:
         """Note that the connection is lost, and tell whoever wants to know."""

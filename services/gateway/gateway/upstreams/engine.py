@@ -23,6 +23,8 @@ class State(StrEnum):
 
 
 STATES: tuple[str, ...] = tuple(State)
+# One request may fail at any engine; so many in a row ask for a trial, which costs a sound engine a few tokens.
+FAULTS_IN_A_ROW = 3
 _TAKES_REQUESTS = frozenset({State.READY, State.BUSY})
 _PROVED = _TAKES_REQUESTS | {State.STALLED}
 
@@ -122,6 +124,9 @@ class Engine:
         self.told: EngineStatus | None = None
         # A connection was just refused: no more requests until readiness has looked.
         self.is_suspect = False
+        # Its answers keep failing: readiness should find out whether that is its own fault.
+        self.is_doubted = False
+        self._faults_in_a_row = 0
         # Set when something happened that readiness should look at before its next turn.
         self.attention = asyncio.Event()
         self._looks_begun = self._looks_ended = 0
@@ -182,6 +187,22 @@ class Engine:
     def note_connect_fault(self) -> None:
         """Take no more requests until readiness has looked, which it is asked to do at once."""
         self.is_suspect = True
+        self.attention.set()
+
+    def note_answer(self) -> None:
+        """Note a sound answer."""
+        self._faults_in_a_row = 0
+
+    def note_fault(self) -> None:
+        """Note an answer that was broken, or an error of the engine's own; several in a row raise doubts."""
+        self._faults_in_a_row += 1
+        if self._faults_in_a_row >= FAULTS_IN_A_ROW:
+            self._faults_in_a_row = 0
+            self.note_doubt()
+
+    def note_doubt(self) -> None:
+        """Ask readiness to try the engine itself."""
+        self.is_doubted = True
         self.attention.set()
 
     async def next_look(self, timeout_seconds: float) -> None:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 from gateway.errors import RETRY_AFTER_SECONDS, NotReady, ShuttingDown
+from gateway.upstreams.affinity import home_of
 from gateway.upstreams.engine import Engine
 from gateway.upstreams.launchers import Launcher, Launchers
 from gateway.upstreams.names import addresses_of, base_url, host_and_port
@@ -64,10 +65,11 @@ class Upstreams:
         """Return the name if an engine serves it, ready or not, else the empty one, with which any engine will do."""
         return model if model and any(engine.serves(model) for engine in self.staying) else ""
 
-    def pick(self, has_room: Callable[[Engine], bool], model: str = "") -> Engine | None:
+    def pick(self, has_room: Callable[[Engine], bool], model: str = "", conversation: int = 0) -> Engine | None:
         """Return the ready engine that has room, serves a `known` model and has the least outstanding work, or None.
 
-        Engines of equal work take turns. Raises ShuttingDown.
+        A conversation goes to its home, unless that has much more to do. Engines of equal work take turns. Raises
+        ShuttingDown.
         """
         if self._closing:
             raise ShuttingDown
@@ -76,6 +78,8 @@ class Upstreams:
             ready = [engine for engine in ready if engine.serves(model)]
         if not ready:
             return None
+        if conversation and len(ready) > 1:
+            return home_of(conversation, ready)
         self._turn += 1
         start = self._turn % len(ready)
         return min(ready[start:] + ready[:start], key=lambda engine: engine.outstanding)

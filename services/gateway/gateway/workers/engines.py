@@ -16,6 +16,7 @@ class EngineCells:
         self.chunks = cells.columns(MOST_ENGINES)
         self.aborts = cells.columns(MOST_ENGINES)
         self.refusals = cells.columns(MOST_ENGINES)
+        self.doubts = cells.columns(MOST_ENGINES)
         self.calls = cells.columns(MOST_ENGINES)
 
     def work_of(self, number: int) -> "SharedWork":

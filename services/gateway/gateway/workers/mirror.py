@@ -59,6 +59,8 @@ class Mirror:
             own[cells.aborts + engine.number] += len(engine.unsettled_aborts)
             engine.unsettled_aborts.clear()
             own[cells.refusals + engine.number] += engine.is_suspect
+            own[cells.doubts + engine.number] += engine.is_doubted
+            engine.is_doubted = False
             own[cells.calls + engine.number] += 1
             self._shared.bells.ring(self._shared.watcher_row)
             await asyncio.sleep(PAUSE_SECONDS)

@@ -65,5 +65,7 @@ class Publisher:
         if cells.news(cells.refusals, number):
             engine.note_connect_fault()
             self.changed()
+        if cells.news(cells.doubts, number):
+            engine.note_doubt()
         if cells.news(cells.calls, number):
             engine.attention.set()

@@ -1,0 +1,1 @@
+"""The chat page as a process: many people, slow people, people who go."""
