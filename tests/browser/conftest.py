@@ -44,6 +44,13 @@ window.WebSocket = class extends WebSocket {
   constructor(...args) { super(...args); window.openSockets.push(this); }
 };
 """
+# Clicks Stop as soon as the page shows these words: a click from outside the browser may come after the last word of
+# an answer that takes a second or two.
+STOP_AT = """words => new MutationObserver((_, watch) => {
+  const answer = [...document.querySelectorAll(".ai-message")].at(-1)
+  const stop = document.querySelector("#stop-button")
+  if (stop && answer && answer.textContent.includes(words)) { watch.disconnect(); stop.click() }
+}).observe(document.body, { subtree: true, childList: true, characterData: true })"""
 
 
 @dataclass
@@ -55,6 +62,10 @@ class ChatPage:
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+
+    def stop_at(self, words: str) -> None:
+        """Have Stop clicked as soon as an answer shows these words."""
+        self.page.evaluate(STOP_AT, words)
 
     def ask(self, question: str) -> None:
         """Type a question as a person does and send it."""

@@ -13,13 +13,6 @@ from tests.conftest import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.stack]
 
 Questions = list[dict[str, Any]]
-# Clicks Stop as soon as the page shows these words: a click from outside the browser may come after the last word of
-# an answer that takes a second or two.
-STOP_AT = """words => new MutationObserver((_, watch) => {
-  const answer = [...document.querySelectorAll(".ai-message")].at(-1)
-  const stop = document.querySelector("#stop-button")
-  if (stop && answer && answer.textContent.includes(words)) { watch.disconnect(); stop.click() }
-}).observe(document.body, { subtree: true, childList: true, characterData: true })"""
 
 
 def exact_answer(questions: Questions, question: str) -> str:
@@ -84,7 +77,7 @@ def test_stop_keeps_the_part_that_came_and_frees_the_engine(
 ) -> None:
     before = confirmed_aborts(stack)
     chat = open_chat(stack.url)
-    chat.page.evaluate(STOP_AT, "1、2、3、")
+    chat.stop_at("1、2、3、")
     chat.ask("从 1 数到 200。")
     chat.page.get_by_role("button", name="重新生成").wait_for()
     part, _, note = chat.answer.partition("\n")

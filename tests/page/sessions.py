@@ -124,7 +124,7 @@ async def main(sessions: int, rounds: int) -> None:
         async with running_page(Path(folder)) as page:
             for _ in range(rounds):
                 figures = await come_and_go(page, sessions)
-                print(figures, f"{figures.bytes_a_session:.0f} bytes a session")  # noqa: T201  (a program)
+                print(figures, f"{figures.bytes_a_session:.0f} bytes a session")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ async def test_restart_under_20_open_and_50_arriving(stack: Stack, client: httpx
         await asyncio.sleep(0.05)
     ends = await asyncio.wait_for(asyncio.gather(*opened, *arriving), RESTARTED_SECONDS)
     await restart
-    print(f"\nrestart: open {outcomes(ends[:20])}, arriving {outcomes(ends[20:])}")  # noqa: T201  (for the record)
+    print(f"\nrestart: open {outcomes(ends[:20])}, arriving {outcomes(ends[20:])}")
     assert set(outcomes(ends)) <= {"is_answer", "is_refusal"}
     assert outcomes(ends[20:])["is_answer"] > 0
     await until(lambda: is_ready(stack), RESTARTED_SECONDS, "the engine is ready again")
@@ -158,7 +158,7 @@ async def test_crash_loses_nobody_silently(stack: Stack, client: httpx.AsyncClie
         await asyncio.sleep(0.05)
     cut = await asyncio.wait_for(asyncio.gather(*opened), RESTARTED_SECONDS)
     late = await asyncio.wait_for(asyncio.gather(*arriving), RESTARTED_SECONDS)
-    print(f"\ncrash: open {outcomes(cut)}, arriving {outcomes(late)}")  # noqa: T201
+    print(f"\ncrash: open {outcomes(cut)}, arriving {outcomes(late)}")
     assert set(outcomes(cut)) <= {"is_broken_stream", "is_refusal", "status 502"}
     # Who arrived before the engine itself had noticed was let in, and has lost its answer with it.
     assert set(outcomes(late)) <= {"is_answer", "is_refusal", "is_broken_stream", "status 502"}
@@ -181,7 +181,7 @@ async def test_hung_engine_is_out_and_back_in_time(stack: Stack, client: httpx.A
     finally:
         os.kill(core, signal.SIGCONT)
     back = await until(lambda: is_ready(stack), RECOVERED_SECONDS, "the engine is taken back")
-    print(f"\nhung engine: out after {out:.1f} s, back after {back:.1f} s")  # noqa: T201
+    print(f"\nhung engine: out after {out:.1f} s, back after {back:.1f} s")
     ends = await asyncio.wait_for(asyncio.gather(*caught), 120)
     assert set(outcomes(ends)) <= {"is_answer", "is_broken_stream"}
     assert (await ask(client, request(8, stream=False))).is_answer
@@ -218,7 +218,7 @@ async def test_cancels_free_the_engine_and_are_confirmed(stack: Stack, client: h
     for start in range(0, CANCELS, 20):
         await asyncio.gather(*(leave(stack, start + number) for number in range(20)))
     freed = await until(lambda: _idle(stack), 1, "the engine is free")
-    print(f"\n{CANCELS} cancels: engine free after {freed:.2f} s")  # noqa: T201
+    print(f"\n{CANCELS} cancels: engine free after {freed:.2f} s")
 
     async def all_counted() -> bool:
         return await sample(stack, "GATEWAY_PORT", disconnected) == asked + CANCELS

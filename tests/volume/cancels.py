@@ -139,4 +139,4 @@ async def leave(cancels: int) -> Figures:
 
 
 if __name__ == "__main__":
-    print(uvloop.run(leave(int(sys.argv[1]))))  # noqa: T201  (a program)
+    print(uvloop.run(leave(int(sys.argv[1]))))

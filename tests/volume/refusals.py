@@ -133,7 +133,7 @@ class Stalls:
 
 async def measure() -> None:
     """Print one line for each body: median and longest refusal, longest stall."""
-    print(f"{'body':48} {'MB':>6} {'status':>6} {'median ms':>9} {'max ms':>7} {'stall ms':>8}")  # noqa: T201
+    print(f"{'body':48} {'MB':>6} {'status':>6} {'median ms':>9} {'max ms':>7} {'stall ms':>8}")
     with ProcessPoolExecutor(1) as clients:
         async with FakeEngine() as engine, running_gateway(engine) as gateway:
             port = gateway.port
@@ -162,7 +162,7 @@ async def _row(clients: ProcessPoolExecutor, name: str, call: object, *arguments
     (status,) = {answer.status for answer in answers}
     times = [answer.milliseconds for answer in answers]
     sent = max(answer.sent_bytes for answer in answers) / 1e6
-    print(  # noqa: T201
+    print(
         f"{name:48} {sent:6.2f} {status:6} {statistics.median(times):9.1f} {max(times):7.1f} {stalls.longest_ms:8.1f}"
     )
 

@@ -106,4 +106,4 @@ class _Comparison:
 
 
 if __name__ == "__main__":
-    print(uvloop.run(compare(int(sys.argv[1]))))  # noqa: T201  (a program)
+    print(uvloop.run(compare(int(sys.argv[1]))))

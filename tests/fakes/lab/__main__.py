@@ -1,5 +1,4 @@
 """`python -m tests.fakes.lab`: the fault engine as a process, the scorecard, and single faults to look at."""
-# ruff: noqa: T201  (a command's output)
 
 import argparse
 import asyncio

@@ -1,5 +1,4 @@
 """The scorecard as a person reads it: in a terminal, or as a table of a document."""
-# ruff: noqa: T201  (printing is its work)
 
 from collections.abc import AsyncIterator
 

@@ -89,9 +89,12 @@ class Layer(BaseDataLayer):
             return await threads.owner_of(connection, thread_id) or ""
 
     async def get_thread(self, thread_id: str) -> ThreadDict | None:
-        """Return a conversation of this person's; None, as for one that is not there, while the store is away."""
+        """Return a conversation of this person's; None, as for one that is not there, while the store is away.
+
+        What is being written of it is waited for: a page that is loaded anew just after Stop shows what was stopped.
+        """
         try:
-            async with self._store.work() as connection:
+            async with self._locks.get(thread_id) or contextlib.nullcontext(), self._store.work() as connection:
                 thread = await threads.find(connection, thread_id, self._person())
         except StoreUnavailable:
             return None
