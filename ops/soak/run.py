@@ -75,21 +75,25 @@ class Result:
         services = sorted({service for sample in self.samples for service in sample.usage})
         nothing = Usage(0, 0, 0, "")
 
-        def over(read: Callable[[Usage], float]) -> dict[str, list[float]]:
+        def over(read: Callable[[Usage], float]) -> dict[str, list[float | None]]:
             return {name: [read(s.usage.get(name, nothing)) for s in self.samples] for name in services}
 
+        card: dict[str, list[float | None]] = {}
+        if any(sample.card_bytes for sample in self.samples):
+            card = {"card": [sample.card_bytes / 1e6 for sample in self.samples]}
         return [
-            plot.lines("Memory", "MB", xs, over(lambda usage: usage.memory_bytes / 1e6)),
+            plot.lines("Memory", "MB", xs, over(lambda usage: usage.memory_bytes / 1e6) | card),
             plot.lines("Handles", "open files and sockets", xs, over(lambda usage: usage.handles)),
-            plot.lines("Threads", "threads", xs, over(lambda usage: usage.threads)),
+            plot.lines("Threads", "of all processes of a service", xs, over(lambda usage: usage.threads)),
             plot.lines(
                 "Latency",
                 "s",
                 xs,
                 {
-                    "first token p50": [s.first_token_p50_seconds for s in self.samples],
-                    "answer p50": [s.answer_p50_seconds for s in self.samples],
-                    "answer p99": [s.answer_p99_seconds for s in self.samples],
+                    # Where nothing was answered there is no latency, not one of zero.
+                    "first token p50": [s.first_token_p50_seconds or None for s in self.samples],
+                    "answer p50": [s.answer_p50_seconds or None for s in self.samples],
+                    "answer p99": [s.answer_p99_seconds or None for s in self.samples],
                 },
             ),
         ]

@@ -154,6 +154,7 @@ class FaultyChat:
     url: str
     gateway: FaultyGateway
     gateway_port: int
+    folder: Path
     _server: uvicorn.Server | None = None
     _thread: threading.Thread | None = None
 
@@ -178,12 +179,14 @@ class FaultyChat:
 @pytest.fixture(scope="session")
 def faulty_chat_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyChat]:
     ports = free_ports(["GATEWAY", "CHAT_UI"])
+    folder = tmp_path_factory.mktemp("chat-ui")
     environment = clean_environment(
         CHAT_UI_PORT=str(ports["CHAT_UI"]),
         CHAT_UI_GATEWAY_URL=f"http://127.0.0.1:{ports['GATEWAY']}",
+        CHAT_UI_DATA_DIR=str(folder),
         CHAT_UI_DISCONNECT_GRACE_SECONDS="3",
         CHAT_UI_MAX_MESSAGE_CHARACTERS="2000",
-        TMPDIR=str(tmp_path_factory.mktemp("chat-ui")),
+        TMPDIR=str(folder),
     )
     log = tmp_path_factory.mktemp("log") / "chat-ui.log"
     with (
@@ -194,7 +197,7 @@ def faulty_chat_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fa
     ):
         try:
             wait_until(lambda: "chat page on" in log.read_text(), timeout_seconds=90)
-            yield FaultyChat(f"http://127.0.0.1:{ports['CHAT_UI']}", FaultyGateway(), ports["GATEWAY"])
+            yield FaultyChat(f"http://127.0.0.1:{ports['CHAT_UI']}", FaultyGateway(), ports["GATEWAY"], folder)
         finally:
             process.terminate()
     assert "Traceback" not in log.read_text(), log.read_text()

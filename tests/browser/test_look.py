@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import TIMEOUT_MS, WIDTHS, ChatPage, FaultyChat, OpenChat, wait_until
 
@@ -246,6 +246,76 @@ def test_name_and_pictures_are_its_own(faulty_chat: FaultyChat, open_chat: OpenC
         picture = page.request.get(f"{chat.url}{path}")
         assert picture.headers["content-type"].startswith("image/svg+xml")
         assert "linearGradient" in picture.text()
+
+
+# Whether the middle of an element is in sight, with nothing above it.
+IN_SIGHT = """(element) => {
+  const {x, y, width, height} = element.getBoundingClientRect();
+  return element.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+}"""
+
+
+def assert_in_sight(*elements: Locator) -> None:
+    for element in elements:
+        wait_until(lambda element=element: bool(element.evaluate(IN_SIGHT)))
+
+
+@pytest.mark.parametrize("language", ["zh-CN", "en-US"])
+def test_a_phone_shows_whole_labels(faulty_chat: FaultyChat, open_chat: OpenChat, language: str) -> None:
+    page = open_chat(faulty_chat.url, language=language, width=WIDTHS["phone"]).page
+    cut = (
+        "(labels) => labels.filter((label) => label.scrollWidth > label.clientWidth).map((label) => label.textContent)"
+    )
+    assert page.locator("#starters p").count() == 6
+    assert page.locator("#starters p").evaluate_all(cut) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"]
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_all_settings_are_in_sight_and_the_word_that_they_are_saved_hides_no_button(
+    faulty_chat: FaultyChat, open_chat: OpenChat, width: int
+) -> None:
+    page = open_chat(faulty_chat.url, width=width).page
+    page.get_by_role("button", name="设置").click()
+    assert_in_sight(page.get_by_role("switch"), page.get_by_role("button", name="确认"))
+    page.get_by_role("button", name="确认").click()
+    news = page.get_by_text("设置已保存")
+    news.wait_for()
+    if width == WIDTHS["desk"]:
+        assert_in_sight(*(page.get_by_role("button", name=name, exact=True) for name in ("说明", "主题", "新建对话")))
+        assert news.is_visible()
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_the_state_of_the_engine_hides_neither_buttons_nor_the_question(
+    faulty_chat: FaultyChat, open_chat: OpenChat, width: int
+) -> None:
+    chat = open_chat(faulty_chat.url, width=width)
+    page = chat.page
+    ask_and_wait(chat)
+    state = {"type": "engine-state", "text": "模型启动中：启动引擎，大约还需 38 秒", "share": 0.3, "ready": False}
+    page.evaluate("(state) => window.postMessage(state)", state)
+    page.locator("#engine-state").get_by_text("38 秒").wait_for()
+    chat.screenshot(f"look-engine-{width}")
+    buttons = [page.get_by_role("button", name=name, exact=True) for name in ("历史对话", "新建对话", "说明", "主题")]
+    assert_in_sight(*buttons, page.locator("pre", has_text="show"), page.locator("#engine-state"))
+
+
+def test_a_phone_shows_the_conversation_that_was_chosen(faulty_chat: FaultyChat, open_chat: OpenChat) -> None:
+    chat = open_chat(faulty_chat.url, width=WIDTHS["phone"])
+    page = chat.page
+    ask_and_wait(chat, "第一个问题")
+    page.get_by_role("button", name="新建对话").click()
+    page.locator("#starters").wait_for()
+    ask_and_wait(chat, "第二个问题")
+    page.get_by_role("button", name="历史对话").click()
+    page.get_by_role("button", name="搜索对话").click()
+    page.get_by_role("dialog", name="搜索").wait_for()
+    assert_accessible(page, "search")
+    page.keyboard.press("Escape")
+    page.locator("#thread-history").get_by_text("第一个问题").click()
+    expect(page.locator("#thread-history")).to_be_hidden()
+    assert_in_sight(page.locator("[data-step-type='user_message']").get_by_text("第一个问题"))
 
 
 def test_a_pasted_file_is_refused_with_a_sentence(faulty_chat: FaultyChat, open_chat: OpenChat) -> None:

@@ -67,8 +67,8 @@ async def running_page(folder: Path, *bounds: str, **settings: str) -> AsyncIter
     defaults = {
         "CHAT_UI_PORT": str(ports["CHAT_UI"]),
         "CHAT_UI_GATEWAY_URL": f"http://127.0.0.1:{ports['GATEWAY']}",
-        "CHAT_UI_DISCONNECT_GRACE_SECONDS": "2",
-        "CHAT_UI_SESSION_TIMEOUT_SECONDS": "1",
+        "CHAT_UI_DISCONNECT_GRACE_SECONDS": "5",
+        "CHAT_UI_SESSION_TIMEOUT_SECONDS": "6",
         "TMPDIR": str(folder),
         "PYTHONPATH": str(ROOT),
     }

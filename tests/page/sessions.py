@@ -1,4 +1,4 @@
-"""Many people who come to the page and go, and what is left of them: `python -m tests.page.sessions 500`."""
+"""Many people who come to the page and go, and what is left of them: `python -m tests.page.sessions 500 2`."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ from tests.page.process import PATIENCE_SECONDS, ObservedPage, running_page, unt
 HERE = "127.0.0.1"
 AT_A_TIME = 10
 # So many come before the first count: imports, caches and pools are filled by then.
-FIRST = 30
+FIRST = 20
 ENDS = ("You said count to 20.", "Stopped")
 
 
@@ -118,13 +118,14 @@ async def come_and_go(page: ObservedPage, sessions: int) -> Figures:
     return Figures(sessions, before, await settled(page), round(seconds, 1))
 
 
-async def main(sessions: int) -> None:
-    """Print what a run brought."""
+async def main(sessions: int, rounds: int) -> None:
+    """Print what each of several rounds brought: memory that grows with the first one alone is no leak."""
     with tempfile.TemporaryDirectory() as folder:
         async with running_page(Path(folder)) as page:
-            figures = await come_and_go(page, sessions)
-    print(figures, f"{figures.bytes_a_session:.0f} bytes a session")  # noqa: T201  (a program)
+            for _ in range(rounds):
+                figures = await come_and_go(page, sessions)
+                print(figures, f"{figures.bytes_a_session:.0f} bytes a session")  # noqa: T201  (a program)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))

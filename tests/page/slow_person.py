@@ -13,12 +13,8 @@ import aiohttp
 RECEIVE_BUFFER_BYTES = 4096
 
 
-@asynccontextmanager
-async def slow_person(
-    url: str, question: str, headers: dict[str, str], session_id: str
-) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    """Ask and leave the answer unread; gives the websocket."""
-    auth = {"sessionId": session_id, "clientType": "webapp", "userEnv": "{}"}
+def packets(question: str, session_id: str) -> list[str]:
+    """Return what a page sends: who it is, that it is connected, and a question."""
     message = {
         "id": str(uuid.uuid4()),
         "name": "user",
@@ -26,6 +22,18 @@ async def slow_person(
         "output": question,
         "createdAt": "2026-11-30T00:00:00.000Z",
     }
+    return [
+        "40" + json.dumps({"sessionId": session_id, "clientType": "webapp", "userEnv": "{}"}),
+        '42["connection_successful"]',
+        "42" + json.dumps(["client_message", {"message": message, "fileReferences": []}]),
+    ]
+
+
+@asynccontextmanager
+async def slow_person(
+    url: str, question: str, headers: dict[str, str], session_id: str
+) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    """Ask and leave the answer unread; gives the websocket."""
     address = f"ws://{urlsplit(url).netloc}/ws/socket.io/?EIO=4&transport=websocket"
     connector = aiohttp.TCPConnector(socket_factory=_small_socket)
     async with (
@@ -33,10 +41,11 @@ async def slow_person(
         session.ws_connect(address, headers=headers, max_msg_size=0) as websocket,
     ):
         await websocket.receive()
-        await websocket.send_str("40" + json.dumps(auth))
+        connect, *messages = packets(question, session_id)
+        await websocket.send_str(connect)
         await websocket.receive()
-        await websocket.send_str('42["connection_successful"]')
-        await websocket.send_str("42" + json.dumps(["client_message", {"message": message, "fileReferences": []}]))
+        for message in messages:
+            await websocket.send_str(message)
         yield websocket
 
 

@@ -7,7 +7,7 @@ from tests.page.sessions import FIRST, VISITS, come_and_go
 
 pytestmark = pytest.mark.browser
 
-SESSIONS = 50
+SESSIONS = 40
 
 
 async def test_nothing_stays_of_those_who_came_and_went(page: ObservedPage) -> None:

@@ -1,16 +1,18 @@
 """A browser that does not read: the others notice nothing, what it holds is bounded, and the engine is let go."""
 
 import asyncio
+import json
 import uuid
 from pathlib import Path
 
 import aiohttp
+import httpx
 import pytest
 
 from tests.edge.person import Person
 from tests.page.process import ObservedPage, running_page, until
 from tests.page.sessions import settled
-from tests.page.slow_person import slow_person
+from tests.page.slow_person import packets, slow_person
 
 pytestmark = pytest.mark.browser
 
@@ -50,6 +52,27 @@ async def test_one_who_does_not_read_is_given_up_in_time_however_little_it_is(tm
             await until(lambda: page.gateway.aborted_streams == 1)
         await settled(page)
         assert page.gateway.open_streams == 0
+
+
+async def test_one_who_polls_no_more_is_given_up_too(tmp_path: Path) -> None:
+    async with (
+        running_page(tmp_path, *BY_BYTES) as page,
+        httpx.AsyncClient(base_url=page.url, headers=await page.guest()) as client,
+    ):
+        address = "/ws/socket.io/?EIO=4&transport=polling"
+        address += "&sid=" + json.loads((await client.get(address)).text[1:])["sid"]
+        connect, *messages = packets("flood", str(uuid.uuid4()))
+        await client.post(address, content=connect)
+        await client.get(address)
+        for message in messages:
+            await client.post(address, content=message)
+        await page.line_with("gave up a page that reads too slowly")
+        # What waits is still handed out while the page takes its leave of the person.
+        async with asyncio.timeout(60):
+            while (await client.get(address)).status_code != 400:
+                pass
+        await until(lambda: page.gateway.aborted_streams == 1)
+        await settled(page)
 
 
 async def test_one_who_reads_slowly_gets_the_whole_answer(tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ class Outbox(AsyncSocket):  # type: ignore[misc]
                 self._abort()
             else:
                 await self.close(wait=False, abort=True)
+                # For a poll that came meanwhile: the next one is told that all is over.
+                await self.queue.put(None)
 
     async def _upgrade_websocket(self, environ: dict[str, Any]) -> Any:
         self._abort = environ["asgi.scope"]["extensions"][ABORT]["call"]

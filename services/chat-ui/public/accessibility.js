@@ -29,7 +29,6 @@ const NAMES = [
   ['#header', say('页面', 'Page')],
   ['#chat-input', say('消息', 'Message')],
   ['#edit-chat-input', say('修改消息', 'Edit message')],
-  ['[role="dialog"]:has([cmdk-input])', say('搜索对话', 'Search chats')],
   ['[role="dialog"][id^="mode-picker-popover"]', say('选择模型', 'Choose a model')],
 ];
 

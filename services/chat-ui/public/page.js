@@ -12,28 +12,20 @@
   }
   document.addEventListener('DOMContentLoaded', () => import('./accessibility.js'));
 
-  // Where the server says what is wrong and what to do (AWAY in chat_ui/history/layer.py), Chainlit would say it after
-  // the browser's "Service Unavailable", and once more beside it. Here it is an error of the fetch itself: the list of
-  // conversations shows its message, and no toast, since it cannot be made a string; elsewhere one toast is its string.
+  // Where the server says what is wrong and what to do (AWAY in chat_ui/history/layer.py), that is all to be shown:
+  // Chainlit puts the browser's "Service Unavailable" before it, and in the list of conversations in its place.
   const fetch = window.fetch.bind(window);
-  class Told extends Error {
-    constructor(text, isShownInPlace) {
-      super(text);
-      this.toString = () => {
-        if (isShownInPlace) {
-          throw this;
-        }
-        return text;
-      };
-    }
-  }
   window.fetch = async (...request) => {
     const response = await fetch(...request);
     const { detail } = response.status === 503 ? await response.clone().json().catch(() => ({})) : {};
-    if (typeof detail === 'string') {
-      throw new Told(detail, new URL(response.url).pathname.endsWith('/project/threads'));
+    if (typeof detail !== 'string') {
+      return response;
     }
-    return response;
+    if (new URL(response.url).pathname.endsWith('/project/threads')) {
+      // No answer at all: the list shows why, and no toast says it again.
+      throw new Error(detail);
+    }
+    return Object.defineProperties(response, { statusText: { value: detail }, json: { value: async () => ({}) } });
   };
 
   // Answers reach the page with backslashes that keep its Markdown from eating text (presentation.py).

@@ -71,6 +71,14 @@ def test_pictures_of_nothing_are_drawn_too() -> None:
         assert "nan" not in picture
 
 
+def test_a_line_is_broken_where_nothing_is_known_and_its_axes_are_read_by_people() -> None:
+    picture = plot.lines("a", "MB", [0, 2700, 5400, 8100, 10800], {"x": [1575.4, 1.0, None, 3.0, 4.0], "y": [None] * 5})
+    assert picture.count("<polyline") == 2
+    assert [label for label in ("0 h", "1.5 h", "3 h", "1,575") if f">{label}<" not in picture] == []
+    short = plot.lines("a", "s", [0, 300, 540], {"x": [1, 2, 3]})
+    assert [label for label in ("0 min", "4.5 min", "9 min") if f">{label}<" not in short] == []
+
+
 def test_figures_of_a_scrape_are_added_up_by_label() -> None:
     text = 'a_total{k="x",e="1"} 2\na_total{k="x",e="2"} 3\na_total{k="y"} 7\n'
     assert total(f"# TYPE a counter\n{text}", "a_total", k="x") == 5

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def test_a_leak_is_named(of: Callable[[int], dict[str, Usage]], name: str) -> No
 
 def test_slower_answers_are_named() -> None:
     assert bad(samples(lambda _: usage(), lambda n: 0.2 + n * 0.02)) == {"first token, p50, drift"}
+
+
+def test_the_report_draws_the_card_where_there_is_one_and_no_latency_where_nothing_was_answered() -> None:
+    found = samples(lambda _: usage())
+    found[7] = Sample(35, 0, {}, 0.0, 0.0, 0.0, 0, usage())
+    page = Result(found, judge(found), 200.0, was_interrupted=False).as_page()
+    assert ">card<" not in page
+    # Memory, handles and threads of one service; three latencies, each with a gap.
+    assert page.count("<polyline") == 3 + 2 * 3
+    with_card = [replace(sample, card_bytes=6 * 10**9) for sample in found]
+    assert ">card<" in Result(with_card, judge(with_card), 200.0, was_interrupted=False).as_page()
 
 
 def test_faults_and_restarts_are_named() -> None:

@@ -41,8 +41,8 @@ KEPT_TYPES = ("user_message", "assistant_message", "run")
 CLOSE_SECONDS = 2
 # Both languages: Chainlit does not say whose request it is.
 AWAY = (
-    "以往的对话暂时打不开：可以继续聊天，过一会儿刷新页面再试。 "
-    "Past conversations cannot be opened right now: go on chatting, and reload the page in a while."
+    "以往的对话暂时打不开，也改不了：可以继续聊天，过一会儿刷新页面再试。 "
+    "Past conversations cannot be opened or changed right now: go on chatting, and reload the page in a while."
 )
 
 Work = Callable[[AsyncConnection], Awaitable[None]]

@@ -1,0 +1,137 @@
+"""The whole path against the bare engine: `python -m bench.e2e.run --edge PORT --direct PORT [PORT …]`.
+
+A running stack is asked through nginx, and its engines directly, in turns within every round, by the client processes
+of bench/engine. Prints a Markdown table of medians; with `--out FILE` every round is kept as JSON.
+"""
+
+import argparse
+import array
+import base64
+import dataclasses
+import itertools
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.engine.client import TAIL_SECONDS, Order
+from bench.engine.scenarios import Load
+
+PROMPT_BYTES = 200
+LEAD_SECONDS = 0.7
+_NS = 10**9
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run as the arguments say and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.e2e.run", description=__doc__)
+    parser.add_argument("--edge", type=int, required=True)
+    parser.add_argument("--direct", type=int, nargs="+", required=True)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--model", default="ernie-demo")
+    parser.add_argument("--output-tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args(arguments)
+    ways = {"direct": chosen.direct, "edge": [chosen.edge]}
+    load_before, found = os.getloadavg(), []
+    for streams in chosen.streams:
+        windows: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+        for number in range(chosen.rounds):
+            for way in sorted(ways, reverse=bool(number % 2)):
+                windows[way].append(measure(ways[way], streams, chosen))
+        found.append({"streams": streams, "windows": windows})
+        sys.stderr.write(f"measured: {streams} streams\n")
+    print(table(found))
+    if chosen.out:
+        told = {
+            "command": " ".join(["python -m bench.e2e.run", *arguments]),
+            "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+            "load_average_before": load_before,
+            "results": found,
+        }
+        chosen.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def measure(ports: Sequence[int], streams: int, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return what came in one window: tokens a second, times to the first token in ms, answers, failures."""
+    processes = Load("", (), streams).processes
+    begins_at = time.monotonic() + LEAD_SECONDS
+    opens_at = begins_at + 1.0 + Load("", (), streams).spread_seconds
+    turns = itertools.cycle(ports)
+    each = [[next(turns) for _ in range(streams)][number::processes] for number in range(processes)]
+    order = Order(
+        ports=[],
+        model=chosen.model,
+        output_tokens=chosen.output_tokens,
+        prompt_bytes=PROMPT_BYTES,
+        shared_bytes=0,
+        temperature=0.7,
+        begin_ns=int(begins_at * _NS),
+        spread_ns=int(Load("", (), streams).spread_seconds * _NS),
+        open_ns=int(opens_at * _NS),
+        close_ns=int((opens_at + chosen.seconds) * _NS),
+        cores=[],
+    )
+    clients = [_client(dataclasses.replace(order, ports=some)) for some in each if some]
+    limit = opens_at + chosen.seconds - time.monotonic() + 2 * TAIL_SECONDS
+    seen = [json.loads(client.communicate(timeout=limit)[0]) for client in clients]
+    first = sorted(us / 1000 for one in seen for us in _unpack(one["ttft_us"]))
+    return {
+        "tokens_per_second": sum(one["tokens"] for one in seen) / chosen.seconds,
+        "first_token_ms": {"p50": statistics.median(first), "p99": first[int(len(first) * 0.99)]} if first else None,
+        "answers": sum(one["answers"] for one in seen),
+        "failures": sum(sum(one["failures"].values()) for one in seen),
+    }
+
+
+def table(found: Sequence[dict[str, Any]]) -> str:
+    """Return the medians of all loads."""
+    lines = [
+        "| streams | tokens/s: direct · edge | ratio | first token, ms p50: direct · edge | p99 | failed |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for entry in found:
+        direct, edge = entry["windows"]["direct"], entry["windows"]["edge"]
+        speeds = [statistics.median(one["tokens_per_second"] for one in way) for way in (direct, edge)]
+        times = {
+            name: " · ".join(
+                f"{statistics.median(one['first_token_ms'][name] for one in way):.1f}" for way in (direct, edge)
+            )
+            for name in ("p50", "p99")
+        }
+        failures = sum(one["failures"] for one in (*direct, *edge))
+        lines.append(
+            f"| {entry['streams']} | {speeds[0]:,.0f} · {speeds[1]:,.0f} | **{speeds[1] / speeds[0]:.3f}** "
+            f"| {times['p50']} | {times['p99']} | {failures} |"
+        )
+    return "\n".join(lines)
+
+
+def _client(order: Order) -> "subprocess.Popen[str]":
+    client = subprocess.Popen(
+        [sys.executable, "-m", "bench.engine.client"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    if client.stdin is None:
+        raise RuntimeError("the client has no input")
+    client.stdin.write(json.dumps(dataclasses.asdict(order)))
+    client.stdin.flush()
+    client.stdin.close()
+    client.stdin = None
+    return client
+
+
+def _unpack(packed: str) -> "array.array[int]":
+    return array.array("I", base64.b64decode(packed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
