@@ -7,6 +7,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.errors import GatewayError, HeadTooLarge, InvalidRequest
@@ -15,9 +16,23 @@ from gateway.serving.cycle import Cycle
 
 # nginx takes 32 KiB.
 MAX_HEAD_BYTES = 65_536
-# Nobody sends so many requests without waiting for an answer; reading no further would hide that a client leaves.
+# While more requests wait, no more is read, and a client that leaves is not seen to.
 MOST_WAITING = 32
+# Of what has arrived so much is parsed at a time: the smallest requests in it are some hundreds.
+PIECE_BYTES = 16_384
+_NO_HTTP = "Invalid HTTP request received."
 _TOO_LARGE = f"The request's headers are larger than {MAX_HEAD_BYTES} bytes."
+
+
+class _Flow(FlowControl):
+    """Reads no further while there is more than is to be parsed now."""
+
+    is_behind = False
+
+    def resume_reading(self) -> None:
+        """Read on, if that is wanted."""
+        if not self.is_behind:
+            super().resume_reading()
 
 
 class Protocol(HttpToolsProtocol):
@@ -29,11 +44,10 @@ class Protocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _unread_bytes = 0
+    _unparsed = b""
     # Since when no request has been there to answer; None while one is.
     _idle_since: float | None = None
     _unsent_bytes = 0
-    # Why the parser was stopped, if we did it.
-    _fault: GatewayError | None = None
     # Said when what came before it is answered; what comes after it is not read.
     _refusal: GatewayError | None = None
     # The client sends no more.
@@ -44,6 +58,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
         super().connection_made(transport)
+        self.flow: _Flow = _Flow(transport)
         self._waiting: deque[Cycle] = deque()
         self._be_idle()
 
@@ -57,21 +72,30 @@ class Protocol(HttpToolsProtocol):
             self._answering.gone()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; refuse what completes nothing and grows beyond the limit."""
-        if self._refusal is not None:
-            return
-        self._unread_bytes += len(data)
-        while data:
+        """Read on, as far as requests may wait."""
+        if self._refusal is None:
+            self._unparsed += data
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has arrived; refuse what completes nothing and grows beyond the limit."""
+        while self._unparsed and len(self._waiting) < MOST_WAITING:
+            piece, self._unparsed = self._unparsed[:PIECE_BYTES], self._unparsed[PIECE_BYTES:]
+            self._unread_bytes += len(piece)
             try:
-                self.parser.feed_data(data)
-                data = b""
+                self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
-                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                self._unparsed = self._head_without_upgrade() + piece[upgrade.args[0] :] + self._unparsed
             except httptools.HttpParserError:
-                self._refuse(self._fault or InvalidRequest("Invalid HTTP request received."))
-                return
-        if self._unread_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._refuse(HeadTooLarge(_TOO_LARGE))
+                self.logger.warning(_NO_HTTP)
+                self._refuse(
+                    HeadTooLarge(_TOO_LARGE) if self._head_bytes > MAX_HEAD_BYTES else InvalidRequest(_NO_HTTP)
+                )
+            if self._unread_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self._refuse(HeadTooLarge(_TOO_LARGE))
+        self.flow.is_behind = bool(self._unparsed)
+        if self._unparsed:
+            self.flow.pause_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Tell whether to go on: with what is complete, unless it wants to know of a client's leaving.
@@ -113,8 +137,6 @@ class Protocol(HttpToolsProtocol):
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             # The parser would leave its body out: `data_received` has it read once more.
             return
-        if len(self._waiting) >= MOST_WAITING:
-            raise self._stopped_by(InvalidRequest(f"More than {MOST_WAITING} requests wait on this connection."))
         target = httptools.parse_url(self.url)
         path = target.path.decode("ascii")
         scope["http_version"] = http_version
@@ -159,10 +181,12 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._be_idle()
             return
-        self.flow.resume_reading()
         if self._waiting:
             self._answer(self._waiting.popleft())
+            self._parse()
+            self.flow.resume_reading()
             return
+        self.flow.resume_reading()
         self._be_idle()
         if self._refusal is not None:
             self._say(self._refusal)
@@ -215,21 +239,18 @@ class Protocol(HttpToolsProtocol):
         self._unread_bytes = 0
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise self._stopped_by(HeadTooLarge(_TOO_LARGE))
-
-    def _stopped_by(self, fault: GatewayError) -> GatewayError:
-        """Return what ends the parser, which does not pass it on."""
-        self._fault = fault
-        return fault
+            # Ends the parser.
+            raise HeadTooLarge(_TOO_LARGE)
 
     def _refuse(self, error: GatewayError) -> None:
-        """Refuse what cannot be read, in its turn; nothing may be written into an answer that is on its way."""
+        """Refuse what cannot be read, after the answers that are due; one that has begun is cut."""
+        self._unparsed = b""
         if self._waiting and self._waiting[-1].more_body:
             self._waiting.pop()
         answering = self._answering
         if answering is None or (answering.more_body and not answering.response_started):
             self._say(error)
-        elif answering.more_body:
+        elif answering.response_started:
             self.transport.close()
         else:
             self._refusal = error
