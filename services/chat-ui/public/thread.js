@@ -2,10 +2,11 @@
 const base = new URL('..', import.meta.url).pathname;
 
 // The address of the conversation, so that a reload finds it again (chat_ui/visits.py sends its id).
-// Chainlit sets it only where its list of conversations is in sight: on a phone it is not.
+// Chainlit sets it when its list of conversations has come, which empties the message box: what a person types meanwhile
+// is lost. And only where the list is in sight: on a phone it is not.
 window.addEventListener('message', (event) => {
   const isNews = event.source === window && event.data?.type === 'thread';
-  if (isNews && location.pathname === base && !document.getElementById('thread-history')) {
+  if (isNews && location.pathname === base) {
     history.replaceState(history.state, '', `${base}thread/${event.data.id}`);
   }
 });
