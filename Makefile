@@ -39,7 +39,7 @@ account: setup ## Let a person log in to the chat page: make account NAME=alice;
 	@$(PYTHON) -m ops account "$(NAME)"
 
 # --- Develop -----------------------------------------------------------------
-.PHONY: setup setup-node setup-tests test test-fast test-browser test-compose faults fuzz check bench bench-peers format lock train-demo
+.PHONY: setup setup-node setup-tests test test-fast test-process test-browser test-compose faults fuzz check bench bench-peers format lock train-demo
 setup: ## Make .venv (quick when nothing changed)
 	@ops/setup.sh
 setup-node:
@@ -47,10 +47,14 @@ setup-node:
 setup-tests:
 	@ops/setup.sh tests
 SLOW := engine or edge or stack or browser or compose or state or monitoring
-test: setup-tests check test-fast ## Everything: checks, fast tests, real engine, browser, containers
+# Most of them wait for sockets and timers more than for a core.
+SIDE_BY_SIDE := -n 4 --dist worksteal
+test: setup-tests check test-fast test-process ## Everything: checks, fast tests, processes, real engine, browser, containers
 	$(PYTHON) -m pytest -m "$(SLOW)"
-test-fast: setup-node ## The tests that need no engine, no browser and no Docker
-	$(PYTHON) -m pytest -m "not ($(SLOW))" -n auto --maxprocesses 4 --dist worksteal
+test-fast: setup ## The tests that start no process
+	$(PYTHON) -m pytest -m "not (process or $(SLOW))" $(SIDE_BY_SIDE)
+test-process: setup-node ## The tests that start processes, but no engine, no browser and no Docker
+	$(PYTHON) -m pytest -m "process and not ($(SLOW))" $(SIDE_BY_SIDE)
 test-browser: setup-tests ## The chat page in a real browser
 	$(PYTHON) -m pytest -m browser
 test-compose: setup-tests ## The containers, built and started

@@ -13,6 +13,8 @@ import pytest
 from tests.fakes.engine import FakeEngine
 from tests.fakes.gateway import running_gateway
 
+pytestmark = pytest.mark.process
+
 
 async def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m gateway` from the environment alone, in a folder that is not ours."""

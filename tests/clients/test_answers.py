@@ -10,6 +10,8 @@ from tests.clients.python_sdk import PythonSdk
 from tests.fakes.engine import DONE, EVENTS, TEXT, Call, FakeEngine, usage_event
 from tests.fakes.gateway import STREAMED, RunningGateway, running_gateway
 
+pytestmark = pytest.mark.process
+
 HEARTBEAT_SECONDS = 0.02
 PARTS, WHOLE, USAGE = list(TEXT), ["".join(TEXT)], (7, 5)
 

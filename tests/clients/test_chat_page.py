@@ -12,6 +12,8 @@ from tests.clients.driver import url_of
 from tests.fakes.engine import TEXT, Call, FakeEngine, Script, after_events, hold
 from tests.fakes.gateway import RunningGateway, assert_quiescent, first_token, running_gateway
 
+pytestmark = pytest.mark.process
+
 QUESTION = [{"role": "user", "content": "你好"}]
 
 

@@ -5,9 +5,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from tests.clients.driver import Ask, Clients, Told, url_of
 from tests.fakes.engine import TEXT, Call, FakeEngine, after_events
 from tests.fakes.gateway import RunningGateway, assert_quiescent, running_gateway
+
+pytestmark = pytest.mark.process
 
 # The clients' own names for a status, in the order Python, Node, LangChain.
 KINDS = {

@@ -13,6 +13,8 @@ from tests.clients.langchain_sdk import LangChain
 from tests.fakes.engine import TEXT, FakeEngine, Script, after_events, hold
 from tests.fakes.gateway import NO_TLS, STREAMED, RunningGateway, assert_quiescent, running_gateway
 
+pytestmark = pytest.mark.process
+
 FREE_WITHIN_SECONDS = 1.0
 
 

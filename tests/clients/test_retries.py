@@ -5,9 +5,13 @@ import json
 import time
 from dataclasses import dataclass
 
+import pytest
+
 from tests.clients.driver import Ask, Clients, url_of
 from tests.fakes.engine import TEXT, Call, FakeEngine, answer
 from tests.fakes.gateway import RunningGateway
+
+pytestmark = pytest.mark.process
 
 RETRY_AFTER_SECONDS = 1
 ALWAYS = 99

@@ -13,7 +13,10 @@ import pytest
 
 from bench.peers.install import program
 
-pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="compiles the load: needs cc")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not shutil.which("cc"), reason="compiles the load: needs cc"),
+]
 
 EVENTS = 3
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

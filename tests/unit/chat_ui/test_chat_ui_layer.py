@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 PROGRAM = Path(__file__).with_name("layer_while_writing.py")
 
 

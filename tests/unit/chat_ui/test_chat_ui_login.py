@@ -14,6 +14,8 @@ import pytest
 from ops.accounts import set_password
 from tests.conftest import clean_environment, free_ports
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "chat_ui"]
 START_TIMEOUT_SECONDS = 180
 PAGE = {"accept": "text/html"}

@@ -14,6 +14,8 @@ from tests.conftest import clean_environment, free_ports
 from tests.fakes.provider import Provider, running_provider
 from tests.unit.chat_ui.test_chat_ui_login import COMMAND, browser, serving, who
 
+pytestmark = pytest.mark.process
+
 NAME = "example"
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.conftest import clean_environment, free_ports
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "chat_ui"]
 START_TIMEOUT_SECONDS = 30
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.process
+
 SCRIPT = """
 import logging, os, signal, socket, sys, time
 from gateway.logs import configure

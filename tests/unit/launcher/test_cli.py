@@ -22,6 +22,8 @@ from launcher.supervision.health import healthy
 from .conftest import MACHINES
 from .test_fleet import free_ports
 
+pytestmark = pytest.mark.process
+
 SERVICE = Path(__file__).resolve().parents[3] / "services" / "vllm"
 
 

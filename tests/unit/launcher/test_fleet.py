@@ -16,6 +16,8 @@ from launcher.supervision.status import fetch_status
 
 from tests.fakes import nvml
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 SERVICE = HERE.parents[2] / "services" / "vllm"
 PATIENCE_SECONDS = 20.0

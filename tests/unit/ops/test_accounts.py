@@ -14,6 +14,8 @@ import pytest
 from tests.conftest import ROOT, clean_environment
 from tests.unit.chat_ui.test_chat_ui_login import browser, log_in, serving, who
 
+pytestmark = pytest.mark.process
+
 TIMEOUT_SECONDS = 60
 CTRL_C = "\x03"
 FIRST, SECOND = "correct horse", "正确的密码 и 8"
