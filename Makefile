@@ -47,8 +47,7 @@ setup-node:
 setup-tests:
 	@ops/setup.sh tests
 SLOW := engine or edge or stack or browser or compose or state or monitoring
-# Most of them wait for sockets and timers more than for a core.
-SIDE_BY_SIDE := -n 4 --dist worksteal
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal
 test: setup-tests check test-fast test-process ## Everything: checks, fast tests, processes, real engine, browser, containers
 	$(PYTHON) -m pytest -m "$(SLOW)"
 test-fast: setup ## The tests that start no process
