@@ -1,14 +1,13 @@
 """A result as tables for people; `python -m bench.growth.report` puts the newest kept one into README.md beside it."""
 
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.peers import result
+from bench.peers.report import renew, table
 
 README, RESULTS = Path(__file__).parent / "README.md", Path(__file__).parent / "results"
-BEGIN, END = "<!-- result: begin -->", "<!-- result: end -->"
 _KIB = 1024
 # What a gateway grows by in its first requests is not growth.
 _WARM_SHARE = 0.1
@@ -61,7 +60,7 @@ def _streams(steps: list[dict[str, Any]]) -> str:
                 f"{added_kib(middle) / step['streams']:.0f}",
             ]
         )
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _prompts(steps: list[dict[str, Any]]) -> str:
@@ -88,7 +87,7 @@ def _prompts(steps: list[dict[str, Any]]) -> str:
                 f"{added_kib(middle) / 4:,.0f}",
             ]
         )
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _requests(found: dict[str, Any]) -> str:
@@ -121,17 +120,11 @@ def _times(times: dict[str, float] | None) -> str:
     return f"{times['p50']:.2f} / {times['p99']:.2f}" if times else "-"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
-
-
 def main() -> int:
-    """Replace what stands between the marks."""
+    """Renew the page with the latest result."""
     path = result.latest(RESULTS)
-    before, _, rest = README.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
     plot = f"![CPU time and memory as the work grows](results/{path.stem}.svg)"
-    README.write_text(f"{before}{BEGIN}\n{markdown(result.read(path))}\n\n{plot}\n{END}{after}")
+    renew(README, markdown(result.read(path)), plot)
     return 0
 
 

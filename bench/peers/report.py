@@ -66,7 +66,7 @@ def _requests(systems: list[Entry]) -> str:
         ]
         for entry in systems
     ]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _streams(found: dict[str, Any]) -> str:
@@ -95,7 +95,7 @@ def _streams(found: dict[str, Any]) -> str:
         ]
         for entry in found["systems"]
     ]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _memory(systems: list[Entry]) -> str:
@@ -111,7 +111,7 @@ def _memory(systems: list[Entry]) -> str:
         ]
         for entry in systems
     ]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _missing(found: dict[str, Any]) -> str:
@@ -167,17 +167,23 @@ def _whole(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
 
 
-def main() -> int:
-    """Replace what stands between the marks."""
-    path = result.latest()
-    before, _, rest = README.read_text().partition(BEGIN)
+def renew(readme: Path, text: str, plot: str) -> None:
+    """Replace what stands between the marks of a page."""
+    before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n{text}\n\n{plot}\n{END}{after}")
+
+
+def main() -> int:
+    """Renew the page with the latest result."""
+    path = result.latest()
     plot = f"![Requests, events and CPU time beside the rivals](results/{path.stem}.svg)"
-    README.write_text(f"{before}{BEGIN}\n{markdown(result.read(path))}\n\n{plot}\n{END}{after}")
+    renew(README, markdown(result.read(path)), plot)
     return 0
 
 

@@ -22,6 +22,7 @@ from tests.fakes.gateway import (
     eventually,
     running_gateway,
 )
+from tests.fakes.scripts import once
 
 END = b"0\r\n\r\n"
 # uvloop's buffer.
@@ -193,12 +194,7 @@ async def test_what_is_no_http_is_refused_after_the_answers_that_are_due(
     engine: FakeEngine, gateway: RunningGateway, client: RawClient
 ) -> None:
     go_on = asyncio.Event()
-
-    async def wait(call: Call) -> None:
-        await go_on.wait()
-        await answer(call)
-
-    engine.script = wait
+    engine.script = once(go_on, answer)
     client.writer.write(post(CHAT) + post(CHAT) + b"no http at all\r\n\r\n")
     await engine.next_call()
     go_on.set()
@@ -240,12 +236,7 @@ async def test_only_so_many_requests_wait_on_a_connection(
     engine: FakeEngine, gateway: RunningGateway, client: RawClient
 ) -> None:
     go_on = asyncio.Event()
-
-    async def wait(call: Call) -> None:
-        await go_on.wait()
-        await answer(call)
-
-    engine.script = wait
+    engine.script = once(go_on, answer)
     client.writer.write(post(CHAT))
     await engine.next_call()
     connection = next(one for one in gateway.server.server_state.connections if one._answering)

@@ -1,12 +1,13 @@
 """A real nginx for the session, and fresh backends behind it for each test."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.edge.backend import Backend, serve
-from tests.edge.server import Edge
+from tests.edge.server import Edge, StartEdge
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,22 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
     assert "[emerg]" not in log
     assert "[crit]" not in log
     assert "[alert]" not in log
+
+
+@pytest.fixture
+def start_edge(tmp_path: Path) -> Iterator[StartEdge]:
+    """Start an nginx with settings of the test's own."""
+    edges = []
+
+    def start(**settings: str) -> Edge:
+        edge = Edge(tmp_path, **settings)
+        edge.start()
+        edges.append(edge)
+        return edge
+
+    yield start
+    for edge in edges:
+        assert edge.stop() == 0
 
 
 @pytest.fixture

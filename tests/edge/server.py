@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,7 @@ class Edge:
                     return entry
             time.sleep(0.01)
         raise AssertionError(f"no log line of request {request_id}")
+
+
+# Starts an nginx with these settings, and stops it at the test's end.
+StartEdge = Callable[..., Edge]

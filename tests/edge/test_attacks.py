@@ -3,8 +3,6 @@
 import contextlib
 import posixpath
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from urllib.parse import unquote
 
 import httpx
@@ -12,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.edge.backend import Backend, serve
-from tests.edge.server import WORKERS, Edge
+from tests.edge.server import WORKERS, Edge, StartEdge
 from tests.edge.wire import raw_exchange
 from tests.fakes.engine import FakeEngine
 from tests.fakes.gateway import running_gateway
@@ -42,23 +40,6 @@ PIECES = [
 PATHS = 400
 SMUGGLED = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 CHUNKED = b"0\r\n\r\n" + SMUGGLED
-StartEdge = Callable[..., Edge]
-
-
-@pytest.fixture
-def start_edge(tmp_path: Path) -> Iterator[StartEdge]:
-    """Start an nginx with settings of the test's own."""
-    edges = []
-
-    def start(**settings: str) -> Edge:
-        edge = Edge(tmp_path, **settings)
-        edge.start()
-        edges.append(edge)
-        return edge
-
-    yield start
-    for edge in edges:
-        assert edge.stop() == 0
 
 
 def reached(raw: str) -> str:

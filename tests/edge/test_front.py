@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from tests.conftest import free_ports
 from tests.edge.backend import Backend, serve
-from tests.edge.server import Edge
+from tests.edge.server import Edge, StartEdge
 from tests.edge.wire import raw_exchange
 from tests.fakes.gateway import eventually
 
@@ -21,23 +21,6 @@ pytestmark = pytest.mark.edge
 NAMES = "chat.example.org,*.example.com"
 HTML = {"Accept": "text/html"}
 PEOPLE = 40
-StartEdge = Callable[..., Edge]
-
-
-@pytest.fixture
-def start_edge(tmp_path: Path) -> Iterator[StartEdge]:
-    """Start an nginx with settings of the test's own."""
-    edges = []
-
-    def start(**settings: str) -> Edge:
-        edge = Edge(tmp_path, **settings)
-        edge.start()
-        edges.append(edge)
-        return edge
-
-    yield start
-    for edge in edges:
-        assert edge.stop() == 0
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.edge.backend import Backend, serve
-from tests.edge.server import Edge
+from tests.edge.server import Edge, StartEdge
 
 pytestmark = pytest.mark.edge
 
@@ -21,7 +21,6 @@ SOCKET = "/ws/socket.io/?EIO=4&transport="
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 BURST = 3
 ANOTHER = "127.0.0.2"
-StartEdge = Callable[..., Edge]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from h2.events import DataReceived
 
 from tests.edge.backend import Backend, serve
 from tests.edge.certificates import Pair, make_pair, openssl
-from tests.edge.server import Edge
+from tests.edge.server import Edge, StartEdge
 from tests.fakes.gateway import eventually
 
 pytestmark = pytest.mark.edge
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.edge
 EVENT = b"data: 1\n\n"
 WATCH_SECONDS = 0.1
 NOTICE_SECONDS = 10
-StartEdge = Callable[..., Edge]
 
 
 @pytest.fixture

@@ -44,6 +44,16 @@ async def reset(call: Call) -> None:
     call.reset()
 
 
+def once(event: asyncio.Event, then: Script) -> Script:
+    """Return a script that says nothing until the event is set, and then goes on."""
+
+    async def script(call: Call) -> None:
+        await event.wait()
+        await then(call)
+
+    return script
+
+
 def after_seconds(seconds: float, then: Script = answer) -> Script:
     """Return a script that says nothing for so long and then goes on."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -13,10 +12,7 @@ import pytest
 
 from bench.peers.install import program
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(not shutil.which("cc"), reason="compiles the load: needs cc"),
-]
+pytestmark = pytest.mark.process
 
 EVENTS = 3
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
