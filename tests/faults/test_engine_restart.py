@@ -347,6 +347,25 @@ async def test_engines_that_look_sound_and_take_no_connection_hold_nobody_for_ev
         await assert_quiescent(gateway, engine, other)
 
 
+async def test_time_that_runs_out_as_an_engine_takes_no_connection_is_no_want_of_room(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeEngine() as other, running_gateway(engine, other, GATEWAY_QUEUE_TIMEOUT_SECONDS="0.05") as gateway:
+
+        async def refuse_late(*_: object) -> None:
+            await asyncio.sleep(0.1)
+            raise UpstreamUnavailable("refused")
+
+        monkeypatch.setattr(gateway.parts.client, "post", refuse_late)
+        refused = await asyncio.wait_for(gateway.chat(), 5)
+        assert refused.status_code == 503
+        assert error_of(refused)["code"] == "not_ready"
+        assert "did not take it" in error_of(refused)["message"]
+        monkeypatch.undo()
+        await eventually(lambda: gateway.parts.upstreams.ready)
+        await assert_quiescent(gateway, engine, other)
+
+
 async def test_engine_that_only_denied_its_health_has_not_started(engine: FakeEngine) -> None:
     engine.started_at = time.time() - 40
     async with running_gateway(engine) as gateway:

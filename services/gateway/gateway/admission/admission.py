@@ -77,8 +77,8 @@ class Admission:
         request = _Request(share, exchange.received_at, cost, generation.choices, model, exchange, generation)
         if not exchange.queue_entered_at and (place := self._begin_at_once(request)):
             return place
-        exchange.queue_entered_at = exchange.queue_entered_at or time.perf_counter()
         comes_back = bool(exchange.queue_left_at)
+        exchange.queue_entered_at = exchange.queue_entered_at or time.perf_counter()
         exchange.queue_left_at = 0.0
         try:
             return await self._wait(request, tell, comes_back=comes_back)
@@ -156,7 +156,9 @@ class Admission:
     async def _wait(self, request: "_Request", tell: Tell, *, comes_back: bool) -> "Place":
         expires_at = request.exchange.queue_entered_at + self._timeout_seconds
         if time.perf_counter() >= expires_at:
-            raise self._expired(request, len(self._shares) + 1)
+            # If an engine is named, the time ran out as that was asked.
+            turned_away = request.exchange.engine is not None
+            raise self._expired(request, len(self._shares) + 1, turned_away=turned_away)
         if place := self._begin_at_once(request):
             return place
         request.called = asyncio.get_running_loop().create_future()
@@ -224,17 +226,23 @@ class Admission:
         fullness = f"{self._size} requests wait already" if self._size else None
         raise self._refusal(request, len(self._shares) + 1, fullness)
 
-    def _expired(self, request: "_Request", place: int) -> GatewayError:
-        return self._refusal(request, place, f"the request has waited {self._timeout_seconds:g} s")
+    def _expired(self, request: "_Request", place: int, *, turned_away: bool = False) -> GatewayError:
+        reason = f"the request has waited {self._timeout_seconds:g} s"
+        if turned_away:
+            reason += ", and the last engine asked did not take it"
+        return self._refusal(request, place, reason, turned_away=turned_away)
 
-    def _refusal(self, request: "_Request", place: int, reason: str | None) -> GatewayError:
+    def _refusal(
+        self, request: "_Request", place: int, reason: str | None, *, turned_away: bool = False
+    ) -> GatewayError:
         """Return the refusal of a request that has, or would have, this place; it says when to come again.
 
-        That is when what waits now should be gone: who comes then finds room.
+        That is when what waits now should be gone: who comes then finds room. One that an engine has just
+        `turned_away` did not end for want of room, whatever the other engines look like.
         """
         left = self._seconds_left(place)
         error: GatewayError
-        if self._upstreams.is_ready_for(request.model):
+        if self._upstreams.is_ready_for(request.model) and not turned_away:
             seconds = retry_after(self._seconds_left(len(self._shares) + 1))
             because = f" ({reason})" if reason else ""
             error = Overloaded(f"The engine is full{because}. Try again in {seconds} seconds.", retry_after=seconds)
