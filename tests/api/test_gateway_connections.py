@@ -22,7 +22,8 @@ from tests.fakes.gateway import (
     eventually,
     running_gateway,
 )
-from tests.fakes.scripts import once
+from tests.fakes.knots import left_to_the_collector
+from tests.fakes.scripts import Script, once
 
 END = b"0\r\n\r\n"
 # uvloop's buffer.
@@ -73,6 +74,38 @@ async def test_what_a_request_leaves_behind_is_freed_at_once(client: RawClient, 
         gc.enable()
     # A connection keeps its last one.
     assert cycles <= 2
+
+
+@pytest.mark.parametrize(
+    ("sent", "script", "is_answered"),
+    [
+        (b"", answer, False),
+        (post(CHAT), answer, True),
+        (post(CHAT)[:-5], answer, False),
+        (b"no HTTP\r\n\r\n", answer, True),
+        (post(STREAMED), hold, False),
+        (post(CHAT) * 3, hold, False),
+    ],
+    ids=["silent", "answered", "half a request", "refused", "left mid-answer", "left with more sent ahead"],
+)
+async def test_connection_that_has_ended_is_forgotten_without_the_collector(
+    gateway: RunningGateway, engine: FakeEngine, sent: bytes, script: Script, *, is_answered: bool
+) -> None:
+    engine.script = script
+    state = gateway.server.server_state
+    with left_to_the_collector() as knots:
+        for _ in range(3):
+            async with connected(gateway) as client:
+                client.writer.write(sent)
+                if is_answered:
+                    await client.head()
+                elif script is hold:
+                    await eventually(lambda: len(gateway.parts.in_flight))
+                else:
+                    await eventually(lambda: state.connections)
+            await eventually(lambda: not (state.connections or state.tasks))
+    assert knots == []
+    await assert_quiescent(gateway, engine)
 
 
 async def test_an_answer_leaves_in_one_piece(gateway: RunningGateway, client: RawClient) -> None:

@@ -252,8 +252,9 @@ async def test_fault_of_our_own_is_500_with_its_id_and_a_logged_traceback(
     await eventually(lambda: not len(gateway.parts.in_flight))
 
 
+@pytest.mark.parametrize("part", ["take", "is_plain"])
 async def test_fault_of_our_own_mid_stream_is_one_error_event(
-    engine: FakeEngine, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     def explode(*_: object) -> None:
         raise RuntimeError("secret detail")
@@ -262,8 +263,8 @@ async def test_fault_of_our_own_mid_stream_is_one_error_event(
         call.stream_head()
         call.chunk(b"data: {}\n\n")
         await gateway.metric("gateway_ready")
-        monkeypatch.setattr("gateway.usage.StreamMeter.take", explode)
-        call.chunk(b"data: {}\n\n")
+        monkeypatch.setattr(f"gateway.usage.StreamMeter.{part}", explode)
+        call.chunk(b'data: {"usage": 0}\n\n')
         await hold(call)
 
     engine.script = script

@@ -266,6 +266,17 @@ class ClientDisconnected(Exception):
     """The client left, or stopped taking what was sent; nobody is left to answer."""
 
 
+def untie(error: BaseException | None) -> None:
+    """Let an error that has been dealt with forget where it came from.
+
+    It knows the frames that it has passed, and some of those know it: a knot that holds all that its request had until
+    the collector comes, which is seldom.
+    """
+    while error is not None:
+        error.__traceback__ = error.__cause__ = None
+        error.__context__, error = None, error.__context__
+
+
 def error_body(message: str, *, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
     """Return the one error shape of the whole stack."""
     return {"error": {"message": message, "type": type_, "param": param, "code": code}}

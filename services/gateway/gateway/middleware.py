@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.errors import ClientDisconnected, GatewayError, InternalError, Outcome
+from gateway.errors import ClientDisconnected, GatewayError, InternalError, Outcome, untie
 from gateway.metrics import Metrics, route_label
 from gateway.request_log import RequestLog
 from gateway.schemas import RELAYED_ROUTES, Exchange, Trace, remember
@@ -70,8 +70,10 @@ class Edge:
             await self._app(scope, receive, send)
         except GatewayError as error:
             await _answer(error, exchange, send)
-        except ClientDisconnected:
+            untie(error)
+        except ClientDisconnected as leaving:
             exchange.outcome = Outcome.DISCONNECTED
+            untie(leaving)
         except asyncio.CancelledError:
             exchange.outcome = Outcome.DISCONNECTED
             raise

@@ -101,10 +101,18 @@ class Exchange:
 
 
 _EXCHANGE = "gateway.exchange"
-# The scope's extension by which our server tells, once, that a client has left: called with what is then to be called,
-# or with None. ASGI's own way, a task that waits for `receive`, costs a request a tenth of its CPU time.
-LEAVING = "gateway.leaving"
-Leaving = Callable[[Callable[[], None] | None], None]
+# The scope's extension by which our server gives a request the line to its client.
+LINE = "gateway.line"
+
+
+class Line(Protocol):
+    """The line to a request's client, for what costs too much by ASGI's messages (docs/adr/0020)."""
+
+    def when_gone(self, call: Callable[[], None] | None) -> None:
+        """Call once when the client leaves before the answer is complete; None calls nobody."""
+
+    def write(self, piece: bytes) -> bool:
+        """Write a piece of an answer that has begun, not its last; False without effect if it would have to wait."""
 
 
 def remember(scope: Scope, exchange: Exchange) -> Exchange:
@@ -118,9 +126,9 @@ def exchange_of(scope: Scope) -> Exchange:
     return cast("Exchange", scope[_EXCHANGE])
 
 
-def leaving_of(scope: Scope) -> Leaving:
-    """Return the way to learn that the client of a scope's request has left."""
-    return cast("Leaving", scope["extensions"][LEAVING])
+def line_of(scope: Scope) -> Line:
+    """Return the line to the client of a scope's request."""
+    return cast("Line", scope["extensions"][LINE])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,15 @@ class EventSplitter:
     def __init__(self) -> None:
         self._partial = bytearray()
 
+    def is_whole(self, chunk: bytes) -> bool:
+        """Tell whether a chunk is nothing but whole events, nothing being left of those before."""
+        return not self._partial and chunk.endswith(b"\n\n")
+
     def feed(self, chunk: bytes) -> bytes:
         """Return all up to the last event end; raise UpstreamInvalidResponse if there is none for 1 MiB."""
-        partial = self._partial
-        if not partial and chunk.endswith(b"\n\n"):
+        if self.is_whole(chunk):
             return chunk
+        partial = self._partial
         searched = max(0, len(partial) - _LONGEST_BLANK_LINE + 1)
         partial += chunk
         end = _last_event_end(partial, searched)

@@ -60,9 +60,20 @@ class StreamMeter:
         """The engine's figure, 0 for a stream that was cut before it came."""
         return self.usage.prompt_tokens if self.usage else 0
 
+    @staticmethod
+    def is_plain(events: bytes) -> bool:
+        """Tell whether a block of whole events is text for the client and nothing else."""
+        return not (b"[DONE]" in events or b'{"error"' in events or b'"usage"' in events)
+
+    def count(self, events: bytes) -> None:
+        """Count the events of a plain block."""
+        self._events += events.count(b"\n\n")
+
     def take(self, events: bytes) -> bytes:
         """Note what a block of whole events says and return what the client is to see."""
-        self._events += events.count(b"\n\n")
+        self.count(events)
+        if self.is_plain(events):
+            return events
         if b"[DONE]" in events:
             self.done = self.done or ends_stream(events)
         if b'{"error"' in events and _ERROR_EVENT.search(events):

@@ -20,9 +20,13 @@ class Client:
     def __init__(self) -> None:
         self._call: Callable[[], None] | None = None
 
-    def leaving(self, call: Callable[[], None] | None) -> None:
+    def when_gone(self, call: Callable[[], None] | None) -> None:
         """Take what is to be called."""
         self._call = call
+
+    def write(self, _: bytes) -> bool:
+        """Take nothing."""
+        return False
 
     def leave(self) -> None:
         """Leave."""
@@ -67,6 +71,26 @@ def test_patience_does_not_fire_between_waits() -> None:
     run(main)
 
 
+def test_wait_that_is_renewed_ends_so_long_after_that() -> None:
+    async def main() -> None:
+        patience, loop = Patience(), asyncio.get_running_loop()
+        renewed = asyncio.Event()
+
+        def renew() -> None:
+            patience.renew(0.05)
+            renewed.set()
+
+        loop.call_later(0.02, renew)
+        began_at = loop.time()
+        with pytest.raises(TimeoutError):
+            await patience.wait(never(), 0.04)
+        assert renewed.is_set()
+        assert loop.time() - began_at >= 0.06
+        patience.close()
+
+    run(main)
+
+
 def test_patience_lets_foreign_cancellation_through() -> None:
     async def main() -> None:
         async def waiting() -> None:
@@ -105,7 +129,7 @@ def test_disconnect_interrupts_with_its_reason() -> None:
     async def main() -> None:
         in_flight, client = InFlight(), Client()
         asyncio.get_running_loop().call_later(0.01, client.leave)
-        with pytest.raises(ClientDisconnected), in_flight.watch(client.leaving):
+        with pytest.raises(ClientDisconnected), in_flight.watch(client):
             await never()
         task = asyncio.current_task()
         assert task is not None
@@ -119,7 +143,7 @@ def test_disconnect_while_patience_runs_out() -> None:
     async def main() -> None:
         in_flight, patience = InFlight(), Patience()
         asyncio.get_running_loop().call_soon(both, in_flight, patience)
-        with pytest.raises(ShuttingDown), in_flight.watch(Client().leaving):
+        with pytest.raises(ShuttingDown), in_flight.watch(Client()):
             await patience.wait(never(), 5)
         task = asyncio.current_task()
         assert task is not None
@@ -137,7 +161,7 @@ def test_disconnect_while_patience_runs_out() -> None:
 def test_stopped_watch_interrupts_nothing() -> None:
     async def main() -> None:
         in_flight, client = InFlight(), Client()
-        with in_flight.watch(client.leaving) as watch:
+        with in_flight.watch(client) as watch:
             watch.stop()
             client.leave()
             in_flight.end_all()
@@ -151,7 +175,7 @@ def test_first_reason_counts() -> None:
         in_flight, client = InFlight(), Client()
         asyncio.get_running_loop().call_later(0.01, in_flight.end_all)
         asyncio.get_running_loop().call_later(0.01, client.leave)
-        with pytest.raises(ShuttingDown), in_flight.watch(client.leaving):
+        with pytest.raises(ShuttingDown), in_flight.watch(client):
             await never()
 
     run(main)
@@ -162,7 +186,7 @@ def test_foreign_cancellation_passes_a_watch() -> None:
         in_flight = InFlight()
 
         async def watched() -> None:
-            with in_flight.watch(Client().leaving):
+            with in_flight.watch(Client()):
                 await never()
 
         task = asyncio.create_task(watched())

@@ -5,16 +5,16 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import ClientDisconnected, ShuttingDown
-from gateway.schemas import Leaving
+from gateway.schemas import Line
 
 
 class Watch:
     """Interrupts the current task with a reason: inside the block, that reason is raised wherever it waits."""
 
-    __slots__ = ("_leaving", "_open", "_reason", "_siblings", "_task")
+    __slots__ = ("_line", "_open", "_reason", "_siblings", "_task")
 
-    def __init__(self, leaving: Leaving, siblings: "set[Watch]") -> None:
-        self._leaving = leaving
+    def __init__(self, line: Line, siblings: "set[Watch]") -> None:
+        self._line = line
         self._siblings = siblings
         self._reason: Exception | None = None
         self._open = False
@@ -26,7 +26,7 @@ class Watch:
         self._task = task
         self._open = True
         self._siblings.add(self)
-        self._leaving(self._client_left)
+        self._line.when_gone(self._client_left)
         return self
 
     def __exit__(
@@ -47,7 +47,7 @@ class Watch:
         """Interrupt nothing from here on: the last bytes are about to leave."""
         self._open = False
         self._siblings.discard(self)
-        self._leaving(None)
+        self._line.when_gone(None)
 
     def _client_left(self) -> None:
         self.interrupt(ClientDisconnected())
@@ -62,9 +62,9 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._watches)
 
-    def watch(self, leaving: Leaving) -> Watch:
+    def watch(self, line: Line) -> Watch:
         """Return the block in which a request is relayed."""
-        return Watch(leaving, self._watches)
+        return Watch(line, self._watches)
 
     def end_all(self) -> None:
         """End every request: streams with one error event, the others with 503."""

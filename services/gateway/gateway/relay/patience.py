@@ -50,6 +50,10 @@ class Patience:
         finally:
             self._waiting = False
 
+    def renew(self, seconds: float) -> None:
+        """Let the wait that goes on last for so many seconds from now."""
+        self._expires_at = self._loop.time() + seconds
+
     def close(self) -> None:
         """Stop the timer."""
         if self._timer is not None:

@@ -21,16 +21,17 @@ from gateway.errors import (
     UpstreamInvalidResponse,
     UpstreamTimeout,
     UpstreamUnavailable,
+    untie,
 )
 from gateway.relay.interruptions import InFlight, Watch
 from gateway.relay.patience import Patience
 from gateway.relay.refusal import refusal_of
 from gateway.relay.reply import Reply
 from gateway.relay.stream import Stream, StreamTimes
-from gateway.schemas import Exchange, Generation, Leaving
+from gateway.schemas import Exchange, Generation, Line
 from gateway.sse import waiting_comment
 from gateway.upstreams import Answer, Engine, EngineClient
-from gateway.usage import usage_in
+from gateway.usage import StreamMeter, usage_in
 
 # Waits until an engine takes the request, telling the client its place and the seconds left; leaving the context gives
 # the place at the engine back. Raises NotReady, Overloaded or ShuttingDown.
@@ -78,18 +79,16 @@ class Relay:
         self._in_flight = in_flight
         self._times = times
 
-    async def run(
-        self, exchange: Exchange, generation: Generation, patience: Patience, leaving: Leaving, send: Send
-    ) -> None:
+    async def run(self, exchange: Exchange, generation: Generation, patience: Patience, line: Line, send: Send) -> None:
         """Answer one request.
 
         Raises GatewayError if nothing was sent yet, ClientDisconnected if nobody is left to answer. Either way,
         and when cancelled, the engine's work for it has been ended.
         """
         exchange.streamed = generation.stream
-        reply = Reply(send, patience, self._times.stream.idle)
+        reply = Reply(send, line, patience, self._times.stream.idle)
         try:
-            with self._in_flight.watch(leaving) as watch:
+            with self._in_flight.watch(line) as watch:
                 await self._ask_engines(_Job(exchange, generation, reply, patience, watch))
         except GatewayError as error:
             if not reply.started:
@@ -97,6 +96,7 @@ class Relay:
             exchange.outcome = error.outcome_mid_stream if exchange.engine_answered_at else error.outcome
             exchange.error_code = error.code
             await reply.end_with(error)
+            untie(error)
 
     async def _ask_engines(self, job: _Job) -> None:
         """Ask one engine, and another only if the first could not even be connected to; wait while there is none."""
@@ -107,6 +107,7 @@ class Relay:
                 except (UpstreamUnavailable, Overloaded) as error:
                     turned_away = error
             await self._look_at(engine, turned_away, job.exchange)
+            untie(turned_away)
             job.exchange.note_failed_attempt()
 
     async def _look_at(self, engine: Engine, turned_away: GatewayError, exchange: Exchange) -> None:
@@ -152,8 +153,9 @@ class Relay:
         if answer.is_encoded or answer.is_event_stream != job.generation.stream:
             raise UpstreamInvalidResponse("The engine's answer is not of the kind that was asked for. Try again.")
         if job.generation.stream:
-            stream = Stream(answer, job.reply, job.patience, job.watch, self._times.stream)
-            await stream.relay(job.exchange, hide_usage=job.generation.hide_usage)
+            meter = StreamMeter(hide_usage=job.generation.hide_usage)
+            stream = Stream(answer, job.reply, job.watch, self._times.stream, meter)
+            await stream.relay(job.exchange)
         else:
             await self._pass_whole(answer, job)
 

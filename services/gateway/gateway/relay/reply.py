@@ -6,6 +6,7 @@ from starlette.types import Message, Send
 
 from gateway.errors import ClientDisconnected, GatewayError
 from gateway.relay.patience import Patience
+from gateway.schemas import Line
 from gateway.sse import HEARTBEAT, error_event
 
 STREAM_HEADERS = (
@@ -21,11 +22,12 @@ LAST_EVENT_SECONDS = 5
 class Reply:
     """Sends to the client; raises ClientDisconnected if it takes nothing for `stalled_after_seconds`."""
 
-    __slots__ = ("_patience", "_send", "_stalled_after_seconds", "started")
+    __slots__ = ("_line", "_send", "_stalled_after_seconds", "patience", "started")
 
-    def __init__(self, send: Send, patience: Patience, stalled_after_seconds: float) -> None:
+    def __init__(self, send: Send, line: Line, patience: Patience, stalled_after_seconds: float) -> None:
         self._send = send
-        self._patience = patience
+        self._line = line
+        self.patience = patience
         self._stalled_after_seconds = stalled_after_seconds
         self.started = False
 
@@ -37,6 +39,10 @@ class Reply:
     async def send_events(self, events: bytes, *, last: bool) -> None:
         """Send whole events; the last ones close the answer."""
         await self._deliver({"type": "http.response.body", "body": events, "more_body": not last})
+
+    def pass_events(self, events: bytes) -> bool:
+        """Send whole events, not the last, of a stream that has begun; False without effect if the client is slow."""
+        return self._line.write(events)
 
     async def send_heartbeat(self) -> None:
         """Send a comment, so that nothing on the way takes silence for a dead connection."""
@@ -51,7 +57,7 @@ class Reply:
 
     async def _deliver(self, message: Message) -> None:
         try:
-            await self._patience.wait(self._send(message), self._stalled_after_seconds)
+            await self.patience.wait(self._send(message), self._stalled_after_seconds)
         except TimeoutError:
             raise ClientDisconnected from None
 

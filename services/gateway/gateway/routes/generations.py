@@ -15,7 +15,7 @@ from gateway.limits import Limits
 from gateway.policy import Policy
 from gateway.relay import Patience, Relay
 from gateway.routes.bodies import BodyReader
-from gateway.schemas import Exchange, Generation, exchange_of, leaving_of
+from gateway.schemas import Exchange, Generation, exchange_of, line_of
 
 # Reading a larger body takes the loop's time from others, up to 50 ms for the most hostile of 2 MiB: it costs a request
 # whether it is acceptable or not, and who has none left is refused before it is read.
@@ -52,7 +52,7 @@ class Generations:
         try:
             if is_large:
                 generation = self._policy.check(scope["path"], body)
-            await self._relay.run(exchange, generation, patience, leaving_of(scope), send)
+            await self._relay.run(exchange, generation, patience, line_of(scope), send)
         except (ClientDisconnected, asyncio.CancelledError):
             exchange.outcome = Outcome.DISCONNECTED
             raise

@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.schemas import LINE
+
 _log = logging.getLogger("gateway.serving")
 _NO_BODY = frozenset({204, 304})
 
@@ -57,6 +59,7 @@ class Cycle:
 
     async def run(self, app: ASGIApp) -> None:
         """Let the application answer; a connection whose answer it leaves open is closed."""
+        self._scope["extensions"] = {LINE: self}
         try:
             await app(self._scope, self.receive, self.send)
         except Exception:  # noqa: BLE001  (the last to see it; logged with its traceback)
@@ -65,8 +68,8 @@ class Cycle:
             if not self.response_complete and not self.disconnected:
                 # At once: what is written already waits for a client that takes nothing.
                 self._transport.abort()
-            # The scope names this cycle, by LEAVING: a knot that only the collector would untie, thousands at a time.
-            self._scope.pop("extensions", None)
+            # The scope names this cycle: a knot that only the collector would untie, thousands at a time.
+            del self._scope["extensions"]
 
     def gone(self) -> None:
         """Note that the connection is lost, and tell whoever wants to know."""
@@ -104,6 +107,13 @@ class Cycle:
             return {"type": "http.disconnect"}
         body, self.body = bytes(self.body), bytearray()
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    def write(self, piece: bytes) -> bool:
+        """Write a piece of an answer that has begun, not its last; False without effect if it would have to wait."""
+        if self._flow.write_paused or self.disconnected or self._head or not (self.response_started and self._has_body):
+            return False
+        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece)
+        return True
 
     async def send(self, message: Message) -> None:
         """Send the head or a piece of the body; waits while the client takes nothing, does nothing without a client."""

@@ -11,7 +11,6 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.errors import GatewayError, HeadTooLarge, InvalidRequest
-from gateway.schemas import LEAVING
 from gateway.serving.cycle import Cycle
 
 # nginx takes 32 KiB.
@@ -70,6 +69,10 @@ class Protocol(HttpToolsProtocol):
             self.timeout_keep_alive_task = None
         if self._answering is not None:
             self._answering.gone()
+        # They know this connection: knots that only the collector would untie, and it seldom comes.
+        self._answering = None
+        self.cycle = cast("RequestResponseCycle", None)
+        self._waiting.clear()
 
     def data_received(self, data: bytes) -> None:
         """Read on, as far as requests may wait."""
@@ -154,7 +157,6 @@ class Protocol(HttpToolsProtocol):
             always=self.server_state.default_headers,
             on_response=self.on_response_complete,
         )
-        scope["extensions"] = {LEAVING: cycle.when_gone}
         self.cycle = cast("RequestResponseCycle", cycle)
         if before is None or before.response_complete:
             self._answer(cycle)

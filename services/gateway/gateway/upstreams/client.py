@@ -8,7 +8,7 @@ from typing import Self
 from weakref import WeakKeyDictionary
 
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout
-from gateway.upstreams.connection import Connection
+from gateway.upstreams.connection import Connection, PassOn
 from gateway.upstreams.connections import Connections
 from gateway.upstreams.engine import Engine
 from gateway.upstreams.launchers import Launcher
@@ -56,12 +56,19 @@ class Answer:
         value = self._header(b"retry-after")
         return int(value) if value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS else None
 
-    async def read(self) -> bytes:
-        """Return what has arrived, waiting for the first of it; empty at the end."""
-        chunk = await self._connection.read()
+    async def read(self, pass_on: PassOn | None = None) -> bytes:
+        """Return what has arrived, waiting for the first of it; empty at the end.
+
+        As long as it waits, what arrives is offered to `pass_on`, and returned only if that does not take it.
+        """
+        chunk = await self._connection.read(pass_on)
         if chunk:
-            self._engine.chunks_received += 1
+            self.note_received()
         return chunk
+
+    def note_received(self) -> None:
+        """Count a chunk as the engine's progress, which readiness watches; `pass_on` does for those that it takes."""
+        self._engine.chunks_received += 1
 
     async def read_whole(self, limit_bytes: int) -> bytes:
         """Return the whole body; raise UpstreamInvalidResponse if it is longer than the limit."""

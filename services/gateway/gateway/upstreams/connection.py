@@ -16,9 +16,9 @@ from gateway.errors import GatewayError, UpstreamBroken, UpstreamInvalidResponse
 MOST_UNREAD_BYTES = 262_144
 # A head, and what else a parser keeps until it is complete.
 MAX_HEAD_BYTES = 65_536
+# Takes what has arrived, or tells that it does not; called by the loop, so it neither waits nor raises.
+PassOn = Callable[[bytes], bool]
 _FIRST_FINAL_STATUS = 200
-_BROKEN = "The engine closed the connection before its answer was complete. Try again."
-_INVALID = "The engine sent something that is no valid answer. Try again."
 
 
 class Connection(asyncio.Protocol):
@@ -31,6 +31,7 @@ class Connection(asyncio.Protocol):
         self._give_back = give_back
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
+        self._pass_on: PassOn | None = None
         self._unread: list[bytes] = []
         self._is_paused = False
         self._arrivals = select.poll()
@@ -47,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._is_complete = False
         self._stays = False
         self._is_spoilt = False
-        self._fault: GatewayError | None = None
+        self._fault: Callable[[], GatewayError] | None = None
 
     async def ask(self, request: bytes) -> None:
         """Send a whole request and wait for the answer's head; `status` and `headers` are its then.
@@ -59,18 +60,22 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
         while not self.status:
             if self._fault:
-                raise self._fault
+                raise self._fault()
             await self._wait()
 
-    async def read(self) -> bytes:
-        """Return what has arrived of the body, waiting for the first of it; empty at the end. Raises UpstreamBroken."""
+    async def read(self, pass_on: PassOn | None = None) -> bytes:
+        """Return what has arrived of the body, waiting for the first of it; empty at the end. Raises UpstreamBroken.
+
+        As long as it waits, what arrives is offered to `pass_on`, and returned only if that does not take it: waking a
+        task costs more than all else that a piece of a stream needs.
+        """
         unread = self._unread
         while not unread:
             if self._fault:
-                raise self._fault
+                raise self._fault()
             if self._is_complete:
                 return b""
-            await self._wait()
+            await self._wait(pass_on)
         data = unread[0] if len(unread) == 1 else b"".join(unread)
         unread.clear()
         self._unread_bytes = 0
@@ -105,12 +110,13 @@ class Connection(asyncio.Protocol):
         self._unread.clear()
         self._transport.abort()
 
-    async def _wait(self) -> None:
+    async def _wait(self, pass_on: PassOn | None = None) -> None:
+        self._pass_on = pass_on
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
-            self._waiter = None
+            self._waiter = self._pass_on = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -129,7 +135,7 @@ class Connection(asyncio.Protocol):
         if self.status and exc is None and self._ends_with_connection:
             self._is_complete = True
         elif not self._is_complete:
-            self._fail(UpstreamBroken(_BROKEN))
+            self._fail(_broken)
         self._wake()
 
     def data_received(self, data: bytes) -> None:
@@ -145,17 +151,29 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             is_sound = False
         if not is_sound:
-            self._fail(UpstreamBroken(_BROKEN) if self.status else UpstreamInvalidResponse(_INVALID))
+            self._fail(_broken if self.status else _invalid)
+        if self._is_passed_on():
+            return
         if self._unread_bytes > MOST_UNREAD_BYTES and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
 
+    def _is_passed_on(self) -> bool:
+        """Offer what has arrived to whoever passes it on; tell whether there is nothing left to wake a reader for."""
+        if self._pass_on is None or self._waiter is None or self._waiter.done() or self._fault or not self._unread:
+            return False
+        if not self._pass_on(self._unread[0] if len(self._unread) == 1 else b"".join(self._unread)):
+            return False
+        self._unread.clear()
+        self._unread_bytes = 0
+        return not self._is_complete
+
     @property
     def _ends_with_connection(self) -> bool:
         return b"content-length" not in self.headers and b"transfer-encoding" not in self.headers
 
-    def _fail(self, fault: GatewayError) -> None:
+    def _fail(self, fault: Callable[[], GatewayError]) -> None:
         if not self._fault and not self._is_complete:
             self._fault = fault
         self._is_spoilt = True
@@ -196,3 +214,12 @@ class Connection(asyncio.Protocol):
             self._is_complete = True
             # Asked now: the parser forgets it with the message.
             self._stays = self._parser.should_keep_alive()
+
+
+# Made where they are raised: an error knows the frames it has passed, and must not be known by what those know.
+def _broken() -> GatewayError:
+    return UpstreamBroken("The engine closed the connection before its answer was complete. Try again.")
+
+
+def _invalid() -> GatewayError:
+    return UpstreamInvalidResponse("The engine sent something that is no valid answer. Try again.")
