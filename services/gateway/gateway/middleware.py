@@ -7,7 +7,6 @@ all the rest together.
 import asyncio
 import logging
 import re
-import secrets
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import ClientDisconnected, GatewayError, InternalError, Outcome, untie
 from gateway.metrics import Metrics, route_label
+from gateway.request_ids import RequestIds
 from gateway.request_log import RequestLog
 from gateway.schemas import RELAYED_ROUTES, Exchange, Trace, remember
 from gateway.sse import error_event
@@ -37,13 +37,14 @@ class Edge:
         self._metrics = metrics
         self._log = log
         self._begin_trace = begin_trace
+        self._ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; lifespan messages pass through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = remember(scope, _new_exchange(scope))
+        exchange = remember(scope, _new_exchange(scope, self._ids.next()))
 
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -126,8 +127,7 @@ async def _answer(error: GatewayError, exchange: Exchange, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _new_exchange(scope: Scope) -> Exchange:
-    engine_request_id = secrets.token_hex(16)
+def _new_exchange(scope: Scope, engine_request_id: str) -> Exchange:
     request_id = engine_request_id
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE_ID.fullmatch(value):

@@ -14,6 +14,12 @@ async def never() -> None:
     await asyncio.get_running_loop().create_future()
 
 
+def this_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
 class Client:
     """One that leaves when it is told to, and of whom the server tells."""
 
@@ -52,9 +58,7 @@ def test_patience_ends_and_can_be_used_again() -> None:
                 await patience.wait(never(), seconds)
             assert await patience.wait(asyncio.sleep(0, "done"), 1) == "done"
         patience.close()
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
+        assert this_task().cancelling() == 0
         await asyncio.sleep(0.03)
 
     run(main)
@@ -129,11 +133,9 @@ def test_disconnect_interrupts_with_its_reason() -> None:
     async def main() -> None:
         in_flight, client = InFlight(), Client()
         asyncio.get_running_loop().call_later(0.01, client.leave)
-        with pytest.raises(ClientDisconnected), in_flight.watch(client):
+        with pytest.raises(ClientDisconnected), in_flight.watch(this_task(), client):
             await never()
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
+        assert this_task().cancelling() == 0
         assert len(in_flight) == 0
 
     run(main)
@@ -143,11 +145,9 @@ def test_disconnect_while_patience_runs_out() -> None:
     async def main() -> None:
         in_flight, patience = InFlight(), Patience()
         asyncio.get_running_loop().call_soon(both, in_flight, patience)
-        with pytest.raises(ShuttingDown), in_flight.watch(Client()):
+        with pytest.raises(ShuttingDown), in_flight.watch(this_task(), Client()):
             await patience.wait(never(), 5)
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
+        assert this_task().cancelling() == 0
         patience.close()
 
     def both(in_flight: InFlight, patience: Patience) -> None:
@@ -161,7 +161,7 @@ def test_disconnect_while_patience_runs_out() -> None:
 def test_stopped_watch_interrupts_nothing() -> None:
     async def main() -> None:
         in_flight, client = InFlight(), Client()
-        with in_flight.watch(client) as watch:
+        with in_flight.watch(this_task(), client) as watch:
             watch.stop()
             client.leave()
             in_flight.end_all()
@@ -175,7 +175,7 @@ def test_first_reason_counts() -> None:
         in_flight, client = InFlight(), Client()
         asyncio.get_running_loop().call_later(0.01, in_flight.end_all)
         asyncio.get_running_loop().call_later(0.01, client.leave)
-        with pytest.raises(ShuttingDown), in_flight.watch(client):
+        with pytest.raises(ShuttingDown), in_flight.watch(this_task(), client):
             await never()
 
     run(main)
@@ -186,7 +186,7 @@ def test_foreign_cancellation_passes_a_watch() -> None:
         in_flight = InFlight()
 
         async def watched() -> None:
-            with in_flight.watch(Client()):
+            with in_flight.watch(this_task(), Client()):
                 await never()
 
         task = asyncio.create_task(watched())

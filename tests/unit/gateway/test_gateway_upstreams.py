@@ -120,6 +120,13 @@ def test_turns_of_a_conversation_are_known_by_its_beginning(system: str) -> None
     assert conversation_of({"prompt": "Hello"}) == 0
 
 
+def test_long_beginnings_are_told_apart_by_their_ends_and_lengths() -> None:
+    text = "word " * 200_000
+    long = talk(text)
+    assert long == talk(text, "Yes", "Go on")
+    assert len({long, talk("A" + text[1:]), talk(text[:-1] + "."), talk(text + "more"), talk(text[:5000])}) == 5
+
+
 def test_a_conversation_stays_at_its_home_and_homes_are_spread() -> None:
     pool = upstreams(4)
     homes = [pool.pick(any_engine, "", talk(f"question {number}")) for number in range(400)]

@@ -1,29 +1,26 @@
 """What may end a request from outside while it waits: its client leaves, or the gateway stops."""
 
-import asyncio
+from asyncio import Task
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gateway.errors import ClientDisconnected, ShuttingDown
 from gateway.schemas import Line
 
 
 class Watch:
-    """Interrupts the current task with a reason: inside the block, that reason is raised wherever it waits."""
+    """Interrupts its task with a reason: inside the block, that reason is raised wherever it waits."""
 
     __slots__ = ("_line", "_open", "_reason", "_siblings", "_task")
 
-    def __init__(self, line: Line, siblings: "set[Watch]") -> None:
+    def __init__(self, task: Task[Any], line: Line, siblings: "set[Watch]") -> None:
+        self._task = task
         self._line = line
         self._siblings = siblings
         self._reason: Exception | None = None
         self._open = False
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a Watch belongs to a task")
-        self._task = task
         self._open = True
         self._siblings.add(self)
         self._line.when_gone(self._client_left)
@@ -62,9 +59,9 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._watches)
 
-    def watch(self, line: Line) -> Watch:
-        """Return the block in which a request is relayed."""
-        return Watch(line, self._watches)
+    def watch(self, task: Task[Any], line: Line) -> Watch:
+        """Return the block in which a request is relayed, by this task."""
+        return Watch(task, line, self._watches)
 
     def end_all(self) -> None:
         """End every request: streams with one error event, the others with 503."""

@@ -16,14 +16,14 @@ class Patience:
     sleeping if the wait is over. `asyncio.timeout` would set and clear a timer for every chunk.
     """
 
-    __slots__ = ("_expires_at", "_fired", "_loop", "_task", "_timer", "_waiting")
+    __slots__ = ("_expires_at", "_fired", "_loop", "_timer", "_waiting", "task")
 
     def __init__(self) -> None:
-        task = asyncio.current_task()
+        self._loop = loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("Patience belongs to a task")
-        self._task = task
-        self._loop = asyncio.get_running_loop()
+        self.task = task
         self._timer: asyncio.TimerHandle | None = None
         self._expires_at = 0.0
         self._waiting = False
@@ -44,7 +44,7 @@ class Patience:
             if self._fired:
                 self._fired = False
                 # A count above 0 is somebody else's cancellation, which goes on.
-                if self._task.uncancel() == 0:
+                if self.task.uncancel() == 0:
                     raise TimeoutError from None
             raise
         finally:
@@ -68,4 +68,4 @@ class Patience:
             self._timer = self._loop.call_at(self._expires_at, self._look)
             return
         self._fired = True
-        self._task.cancel()
+        self.task.cancel()

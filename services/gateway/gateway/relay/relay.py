@@ -88,7 +88,7 @@ class Relay:
         exchange.streamed = generation.stream
         reply = Reply(send, line, patience, self._times.stream.idle)
         try:
-            with self._in_flight.watch(line) as watch:
+            with self._in_flight.watch(patience.task, line) as watch:
                 await self._ask_engines(_Job(exchange, generation, reply, patience, watch))
         except GatewayError as error:
             if not reply.started:
