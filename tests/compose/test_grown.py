@@ -10,7 +10,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +29,22 @@ pytestmark = pytest.mark.compose
 PATIENCE_SECONDS = 60
 COPIES = 2
 PEOPLE = 8
+FOUND_SECONDS = 5
+STREAMS, LONG_TOKENS = 6, 1200
 SOCKET = "/ws/socket.io/?EIO=4&transport=polling"
 HTML = {"Accept": "text/html"}
 
 
 @dataclass(frozen=True)
 class Grown:
-    """The grown stack: its addresses, the folder of the certificate that it serves, and a client that trusts that."""
+    """The grown stack: its addresses, its certificate, a client that trusts that, and the command that grew it."""
 
     url: str
     plain_url: str
     prometheus: str
     pair: Pair
     client: httpx.Client
+    up: Callable[..., None]
 
 
 @pytest.fixture(scope="module")
@@ -51,24 +56,29 @@ def grown(containers: Containers, tmp_path_factory: pytest.TempPathFactory) -> I
     pair = make_pair(folder)
     # The container's user is none of this host's.
     pair.key.chmod(0o644)
+    settings = {
+        **{name: str(port) for name, port in ports.items()},
+        "NGINX_HTTP_PORT": containers.environment["NGINX_HTTP_PORT"],
+        "ENGINE_MODEL": "demo",
+        "GATEWAY_STATE_URL": "redis://valkey:6379",
+        "NGINX_TLS": "files",
+        "NGINX_TLS_CERTIFICATE": str(pair.certificate.relative_to(ROOT)),
+        "NGINX_TLS_KEY": str(pair.key.relative_to(ROOT)),
+    }
+
+    def up(*words: str) -> None:
+        docker("compose", *FILES, "--profile", "valkey", "up", "--detach", *words, **settings)
+
     try:
-        docker(
-            *("compose", *FILES, "--profile", "valkey", "up", "--detach", "--wait", "--wait-timeout", "180"),
-            *("--scale", f"gateway={COPIES}", "--scale", f"chat-ui={COPIES}"),
+        up(
+            *("--wait", "--wait-timeout", "180", "--scale", f"gateway={COPIES}", "--scale", f"chat-ui={COPIES}"),
             *("vllm", "gateway", "chat-ui", "nginx", "valkey", "prometheus"),
-            **{name: str(port) for name, port in ports.items()},
-            NGINX_HTTP_PORT=containers.environment["NGINX_HTTP_PORT"],
-            ENGINE_MODEL="demo",
-            GATEWAY_STATE_URL="redis://valkey:6379",
-            NGINX_TLS="files",
-            NGINX_TLS_CERTIFICATE=str(pair.certificate.relative_to(ROOT)),
-            NGINX_TLS_KEY=str(pair.key.relative_to(ROOT)),
         )
         assert [details["Id"] for details in inspect_all("vllm")] == engine
         url = f"https://127.0.0.1:{ports['NGINX_HTTPS_PORT']}"
         trust = ssl.create_default_context(cafile=str(pair.certificate))
         with httpx.Client(base_url=url, verify=trust, http2=True, trust_env=False, timeout=60) as client:
-            yield Grown(url, containers.url, f"http://127.0.0.1:{ports['STACK_PROMETHEUS_PORT']}", pair, client)
+            yield Grown(url, containers.url, f"http://127.0.0.1:{ports['STACK_PROMETHEUS_PORT']}", pair, client, up)
     finally:
         for file in (pair.certificate, pair.key):
             file.unlink()
@@ -96,6 +106,34 @@ def upstream_of(request_id: str) -> str:
 
     found: str = wait_for(f"nginx's line of {request_id}", logged)
     return found
+
+
+def engines_of(gateway: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a gateway knows of its engines."""
+    read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8001/readyz?verbose').read().decode())"
+    engines: list[dict[str, Any]] = json.loads(docker("exec", gateway["Id"], "python", "-c", read))["engines"]
+    return engines
+
+
+def busy_at(gateways: list[dict[str, Any]]) -> set[str]:
+    """Return the engines that have something to do."""
+    return {engine["engine"] for gateway in gateways for engine in engines_of(gateway) if engine["outstanding"]}
+
+
+def whole_stream(client: httpx.Client, question: str) -> int:
+    """Read a long stream to its end and return its tokens by the engine's figure."""
+    body = {
+        "messages": [{"role": "user", "content": question}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "ignore_eos": True,
+        "max_tokens": LONG_TOKENS,
+    }
+    with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        events = [line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    tokens: int = json.loads(events[-2])["usage"]["completion_tokens"]
+    return tokens
 
 
 def ask_prometheus(grown: Grown, path: str) -> Any:
@@ -231,6 +269,42 @@ def test_a_certificate_is_renewed_while_a_stream_goes_on(grown: Grown, tmp_path:
 
 def _served(port: int) -> bytes:
     return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=5))
+
+
+def test_an_engine_that_is_added_is_found_in_5_s_and_one_taken_away_loses_no_request(
+    grown: Grown, questions: list[dict[str, Any]]
+) -> None:
+    grown.up("--no-deps", "--no-recreate", "--scale", f"vllm={COPIES}", "vllm")
+    added = max(inspect_all("vllm"), key=lambda details: str(details["Created"]))
+    gateways = inspect_all("gateway")
+
+    def states(gateway: dict[str, Any]) -> set[str]:
+        return {engine["state"] for engine in engines_of(gateway)}
+
+    started_at = datetime.fromisoformat(f"{added['State']['StartedAt'][:19]}+00:00")
+    for gateway in gateways:
+        wait_for("both engines", lambda gateway=gateway: len(engines_of(gateway)) == COPIES)
+        found_at = max(datetime.fromisoformat(engine["since"]) for engine in engines_of(gateway))
+        assert (found_at - started_at).total_seconds() <= FOUND_SECONDS
+    for gateway in gateways:
+        wait_for("the new engine", lambda gateway=gateway: states(gateway) == {"ready"})
+    with ThreadPoolExecutor(STREAMS + 1) as people:
+        # Of one conversation all would go to one engine.
+        streams = [people.submit(whole_stream, grown.client, f"Question {number}") for number in range(STREAMS)]
+        wait_for("work at each engine", lambda: len(busy_at(gateways)) == COPIES)
+        taking_away = people.submit(grown.up, "--no-deps", "--no-recreate", "--scale", "vllm=1", "vllm")
+        answers = []
+        while not taking_away.done():
+            case = questions[len(answers)]
+            body = {"model": "ernie-demo", "messages": case["messages"], "max_tokens": 1024}
+            answers.append(grown.client.post("/v1/chat/completions", json=body))
+            assert answers[-1].status_code == 200, answers[-1].text
+            assert answers[-1].json()["choices"][0]["message"]["content"] == case["answer"]
+        taking_away.result()
+        assert [stream.result() for stream in streams] == [LONG_TOKENS] * STREAMS
+    assert answers
+    for gateway in gateways:
+        wait_for("one engine alone", lambda gateway=gateway: len(engines_of(gateway)) == 1)
 
 
 def test_without_a_password_for_grafana_nothing_starts_and_it_is_named(docker_engine: None) -> None:

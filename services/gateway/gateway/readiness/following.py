@@ -8,8 +8,9 @@ from gateway.errors import GatewayError, UpstreamUnavailable
 from gateway.upstreams import STATUS_BYTES, BadStatus, Engine, EngineClient, Launcher, State, Upstreams, read_status
 
 _log = logging.getLogger("gateway.readiness")
-# Docker's name service forgets a container at once and knows a new one within a second.
-LOOK_UP_SECONDS = 5.0
+# Docker's name service forgets a container at once and knows a new one within a second: it is found within 5 s, with
+# time to spare for the look itself.
+LOOK_UP_SECONDS = 2.0
 # A launcher says `stopping` a second before it stops an engine.
 ASK_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -18,7 +19,7 @@ GONE_FROM_LAUNCHER = "its launcher lists it no more"
 
 
 class Following:
-    """Looks names up every 5 s and asks each launcher every `ask_seconds`.
+    """Looks names up every 2 s and asks each launcher every `ask_seconds`.
 
     `watch` is called with each engine that becomes known, `leave` with each that is gone and why, `forget` when
     some that were gone have answered their last request.
