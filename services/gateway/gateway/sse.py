@@ -15,6 +15,10 @@ HEARTBEAT = b": waiting\n\n"
 # The largest events seen are a few KiB (logprobs of 20 tokens); beyond this it is no event stream.
 MAX_EVENT_BYTES = 1_048_576
 
+# As engines write it; other spellings are found too.
+_DONE = b"data: [DONE]\n\n"
+_DONE_AFTER_OTHERS = b"\n\n" + _DONE
+
 # Line ends may be LF, CR LF or CR, and mixed.
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _LONGEST_BLANK_LINE = 3
@@ -74,6 +78,8 @@ def data_of(event: bytes) -> bytes:
 
 def ends_stream(events: bytes) -> bool:
     """Tell whether a block of whole events holds the `[DONE]` mark."""
+    if events == _DONE or events.endswith(_DONE_AFTER_OTHERS):
+        return True
     return b"[DONE]" in events and any(data_of(event).rstrip(b" ") == b"[DONE]" for event in split_events(events))
 
 

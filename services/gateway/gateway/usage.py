@@ -78,12 +78,9 @@ class StreamMeter:
             self.done = self.done or ends_stream(events)
         if b'{"error"' in events and _ERROR_EVENT.search(events):
             self.failed = True
-        if b'"usage"' in events and _USAGE_KEY.search(events):
-            return self._take_usage(events)
-        return events
-
-    def _take_usage(self, events: bytes) -> bytes:
-        self.usage = usage_in(events)
+        if b'"usage"' not in events or not (usage := usage_in(events)):
+            return events
+        self.usage = usage
         if not self._hide_usage:
             return events
         return b"".join(event for event in split_events(events) if not _is_usage_event(event))

@@ -110,7 +110,8 @@ class Engine:
         self.state = State.UNREACHABLE
         self.since = time.time()
         self.waits_for: str | None = "the first look at it"
-        self.models: list[dict[str, Any]] = []
+        self._models: list[dict[str, Any]] = []
+        self._model_names: frozenset[str] = frozenset()
         self.work: Work = OwnWork()
         # Among the engines that several processes know; None as long as only one does.
         self.number: int | None = None
@@ -160,13 +161,23 @@ class Engine:
         return State.DRAINING if self.is_stopping and self.state in _TAKES_REQUESTS else self.state
 
     @property
+    def models(self) -> list[dict[str, Any]]:
+        """What it has listed, at the last look that saw any."""
+        return self._models
+
+    @models.setter
+    def models(self, listed: list[dict[str, Any]]) -> None:
+        self._models = listed
+        self._model_names = frozenset(model["id"] for model in listed)
+
+    @property
     def model(self) -> str:
         """The name of what it serves; of several, the first; empty until it has listed any."""
-        return str(self.models[0]["id"]) if self.models else ""
+        return str(self._models[0]["id"]) if self._models else ""
 
     def serves(self, model: str) -> bool:
-        """Tell whether it has listed a model of this name, at the last look that saw any."""
-        return any(listed["id"] == model for listed in self.models)
+        """Tell whether it has listed a model of this name."""
+        return model in self._model_names
 
     @property
     def family(self) -> str:

@@ -89,7 +89,12 @@ class Launchers:
     @property
     def engines(self) -> list[Engine]:
         """The engines of all of them."""
-        return [engine for launcher in self.all for engine in launcher.engines.values()]
+        return [
+            engine
+            for known in self._known.values()
+            for launcher in known.values()
+            for engine in launcher.engines.values()
+        ]
 
     @property
     def cards(self) -> list[CardStatus]:

@@ -63,7 +63,12 @@ class Upstreams:
 
     def known(self, model: str) -> str:
         """Return the name if an engine serves it, ready or not, else the empty one, with which any engine will do."""
-        return model if model and any(engine.serves(model) for engine in self.staying) else ""
+        if not model:
+            return ""
+        for engine in self.staying:
+            if engine.serves(model):
+                return model
+        return ""
 
     def pick(self, has_room: Callable[[Engine], bool], model: str = "", conversation: int = 0) -> Engine | None:
         """Return the ready engine that has room, serves a `known` model and has the least outstanding work, or None.
@@ -73,12 +78,14 @@ class Upstreams:
         """
         if self._closing:
             raise ShuttingDown
-        ready = [engine for engine in self.engines if engine.takes_requests and has_room(engine)]
-        if model:
-            ready = [engine for engine in ready if engine.serves(model)]
-        if not ready:
-            return None
-        if conversation and len(ready) > 1:
+        ready = [
+            engine
+            for engine in self.engines
+            if engine.takes_requests and (not model or engine.serves(model)) and has_room(engine)
+        ]
+        if len(ready) < 2:  # noqa: PLR2004  (there is no choice)
+            return ready[0] if ready else None
+        if conversation:
             return home_of(conversation, ready)
         self._turn += 1
         start = self._turn % len(ready)
