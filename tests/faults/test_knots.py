@@ -90,3 +90,19 @@ async def test_request_that_is_ended_as_the_gateway_stops_leaves_no_knot(engine:
             gateway.parts.in_flight.end_all()
             await asked
         assert knots == []
+
+
+@pytest.mark.parametrize("way", ["away", "denies", "garbage"])
+async def test_looks_at_an_engine_leave_no_knot(engine: FakeEngine, way: str) -> None:
+    async with running_gateway(engine) as gateway:
+        if way == "away":
+            await engine.stop()
+        elif way == "denies":
+            engine.health_status = 503
+        else:
+            engine.models = []
+        known = gateway.parts.upstreams.engines[0]
+        with left_to_the_collector() as knots:
+            for _ in range(3):
+                await known.next_look(5)
+        assert knots == []
