@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 60
 COPIES = 2
 PEOPLE = 8
 FOUND_SECONDS = 5
-STREAMS, LONG_TOKENS = 6, 1200
+STREAMS, LONG_TOKENS = 6, 800
 SOCKET = "/ws/socket.io/?EIO=4&transport=polling"
 HTML = {"Accept": "text/html"}
 
@@ -281,11 +281,19 @@ def test_an_engine_that_is_added_is_found_in_5_s_and_one_taken_away_loses_no_req
     def states(gateway: dict[str, Any]) -> set[str]:
         return {engine["state"] for engine in engines_of(gateway)}
 
+    found_at: dict[str, datetime] = {}
+
+    def all_have_found_it() -> bool:
+        for gateway in gateways:
+            engines = engines_of(gateway)
+            if len(engines) == COPIES:
+                # What it says of the new one at first sight: it is renewed with every state.
+                found_at.setdefault(gateway["Id"], max(datetime.fromisoformat(engine["since"]) for engine in engines))
+        return len(found_at) == COPIES
+
+    wait_for("both engines", all_have_found_it)
     started_at = datetime.fromisoformat(f"{added['State']['StartedAt'][:19]}+00:00")
-    for gateway in gateways:
-        wait_for("both engines", lambda gateway=gateway: len(engines_of(gateway)) == COPIES)
-        found_at = max(datetime.fromisoformat(engine["since"]) for engine in engines_of(gateway))
-        assert (found_at - started_at).total_seconds() <= FOUND_SECONDS
+    assert all((found - started_at).total_seconds() <= FOUND_SECONDS for found in found_at.values())
     for gateway in gateways:
         wait_for("the new engine", lambda gateway=gateway: states(gateway) == {"ready"})
     with ThreadPoolExecutor(STREAMS + 1) as people:
@@ -293,9 +301,9 @@ def test_an_engine_that_is_added_is_found_in_5_s_and_one_taken_away_loses_no_req
         streams = [people.submit(whole_stream, grown.client, f"Question {number}") for number in range(STREAMS)]
         wait_for("work at each engine", lambda: len(busy_at(gateways)) == COPIES)
         taking_away = people.submit(grown.up, "--no-deps", "--no-recreate", "--scale", "vllm=1", "vllm")
-        answers = []
+        answers: list[httpx.Response] = []
         while not taking_away.done():
-            case = questions[len(answers)]
+            case = questions[len(answers) % len(questions)]
             body = {"model": "ernie-demo", "messages": case["messages"], "max_tokens": 1024}
             answers.append(grown.client.post("/v1/chat/completions", json=body))
             assert answers[-1].status_code == 200, answers[-1].text

@@ -38,6 +38,14 @@ async def hold(call: Call) -> None:
     await call.disconnected.wait()
 
 
+async def flood(call: Call) -> None:
+    """Stream without end, as fast as can be."""
+    call.stream_head()
+    while not call.disconnected.is_set():
+        call.chunk(b"data: " + b"x" * 65_536 + b"\n\n")
+        await asyncio.sleep(0)
+
+
 async def reset(call: Call) -> None:
     """Close with a reset, once what was written has been read."""
     await asyncio.sleep(BEFORE_RESET_SECONDS)

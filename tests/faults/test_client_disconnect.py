@@ -7,6 +7,7 @@ import pytest
 
 from tests.fakes.engine import Call, FakeEngine, after_events, hold
 from tests.fakes.gateway import CHAT, STREAMED, RawClient, RunningGateway, assert_quiescent, eventually, running_gateway
+from tests.fakes.scripts import flood
 
 WAYS_TO_LEAVE = {"fin": RawClient.close, "reset": RawClient.reset}
 
@@ -128,12 +129,6 @@ async def test_gauges_that_move_confirm_beside_other_work(engine: FakeEngine, ga
 
 
 async def test_client_that_takes_nothing_is_let_go(engine: FakeEngine) -> None:
-    async def flood(call: Call) -> None:
-        call.stream_head()
-        while not call.disconnected.is_set():
-            call.chunk(b"data: " + b"x" * 65_536 + b"\n\n")
-            await asyncio.sleep(0)
-
     engine.script = flood
     async with running_gateway(engine, GATEWAY_IDLE_TIMEOUT_SECONDS="0.4") as gateway:
         client = await gateway.raw(STREAMED)

@@ -360,7 +360,8 @@ async def test_time_that_runs_out_as_an_engine_takes_no_connection_is_no_want_of
         refused = await asyncio.wait_for(gateway.chat(), 5)
         assert refused.status_code == 503
         assert error_of(refused)["code"] == "not_ready"
-        assert "did not take it" in error_of(refused)["message"]
+        assert "did not take the request" in error_of(refused)["message"]
+        check_retry_after(refused)
         monkeypatch.undo()
         await eventually(lambda: gateway.parts.upstreams.ready)
         await assert_quiescent(gateway, engine, other)

@@ -9,7 +9,7 @@ from tests.fakes.call import Call
 from tests.fakes.engine import FakeEngine, answer
 from tests.fakes.gateway import CHAT, STREAMED, eventually, running_gateway
 from tests.fakes.knots import left_to_the_collector
-from tests.fakes.scripts import Script, after_events, hold, midway, reset, saying, writing
+from tests.fakes.scripts import Script, after_events, flood, hold, midway, reset, saying, writing
 
 REFUSED = {**CHAT, "stop": 1}
 ERROR = b'data: {"error": {"message": "no", "type": "x", "param": null, "code": 400}}\n\n'
@@ -78,6 +78,41 @@ async def test_request_that_no_engine_takes_leaves_no_knot(engine: FakeEngine, *
         await engine.stop()
         with left_to_the_collector() as knots:
             assert [(await gateway.chat()).status_code for _ in range(2)] == [503, 503]
+        assert knots == []
+
+
+async def test_request_that_waits_and_is_served_leaves_no_knot(engine: FakeEngine) -> None:
+    engine.health_status = 503
+    async with running_gateway(engine, wait=False, GATEWAY_QUEUE_SIZE="9") as gateway:
+        with left_to_the_collector() as knots:
+            asked = asyncio.create_task(gateway.chat())
+            await eventually(lambda: len(gateway.parts.admission))
+            engine.health_status = 200
+            assert (await asked).status_code == 200
+        assert knots == []
+
+
+@pytest.mark.parametrize("way", ["leaves the queue", "leaves a look", "takes nothing"])
+async def test_client_that_leaves_leaves_no_knot(engine: FakeEngine, way: str) -> None:
+    settings = {"GATEWAY_QUEUE_SIZE": "9", "GATEWAY_IDLE_TIMEOUT_SECONDS": "0.2"}
+    async with running_gateway(engine, **settings) as gateway:
+        if way == "leaves the queue":
+            engine.health_status = 503
+            await gateway.becomes("loading")
+        with left_to_the_collector() as knots:
+            engine.script = flood if way == "takes nothing" else turn_away
+            engine.health_delay_seconds = 0.5 if way == "leaves a look" else 0.0
+            running = gateway.parts.in_flight
+            client = await gateway.raw(STREAMED)
+            if way == "leaves the queue":
+                await eventually(lambda: len(gateway.parts.admission))
+            else:
+                call = await engine.next_call()
+                left = gateway.parts.upstreams.engines[0]
+                # Of whom nothing is taken, or whose engine is looked at.
+                await (call.disconnected.wait() if way == "takes nothing" else eventually(lambda: not left.outstanding))
+            client.reset()
+            await eventually(lambda: not len(running))
         assert knots == []
 
 

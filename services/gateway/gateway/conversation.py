@@ -24,6 +24,8 @@ def conversation_of(fields: Mapping[str, Any]) -> int:
 
 def _gist(content: Any) -> Any:
     """Return what tells a text from others, without writing a megabyte anew: its ends and its length."""
+    if isinstance(content, list):
+        return [_gist(part["text"]) for part in content]
     if not isinstance(content, str) or len(content) <= 2 * END_CHARACTERS:
         return content
     return content[:END_CHARACTERS], len(content), content[-END_CHARACTERS:]

@@ -8,7 +8,7 @@ MADE_AT_ONCE = 256
 
 
 class RequestIds:
-    """Makes names of 128 random bits. A process makes its own: one that has forked must not have asked before."""
+    """Makes names of 128 random bits. They are made when first asked for: fork before that."""
 
     def __init__(self) -> None:
         self._made: list[str] = []

@@ -106,13 +106,16 @@ LINE = "gateway.line"
 
 
 class Line(Protocol):
-    """The line to a request's client, for what costs too much by ASGI's messages (docs/adr/0020)."""
+    """The line to a request's client, for what costs too much by ASGI's messages (docs/adr/0020, 0022)."""
 
     def when_gone(self, call: Callable[[], None] | None) -> None:
         """Call once when the client leaves before the answer is complete; None calls nobody."""
 
     def write(self, piece: bytes) -> bool:
-        """Write a piece of an answer that has begun, not its last; False without effect if it would have to wait."""
+        """Write a piece of an answer, neither its first nor its last.
+
+        False without effect if that would have to wait, or there is nobody to write to.
+        """
 
 
 def remember(scope: Scope, exchange: Exchange) -> Exchange:

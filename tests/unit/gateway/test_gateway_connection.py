@@ -142,6 +142,55 @@ async def test_engine_waits_for_a_reader_that_is_slow() -> None:
             assert sent >= read
 
 
+async def test_what_arrives_is_offered_and_what_is_refused_is_read() -> None:
+    step = asyncio.Semaphore(0)
+
+    async def in_step(call: Call) -> None:
+        call.head()
+        for letter in b"abcde":
+            await step.acquire()
+            call.chunk(bytes([letter]))
+        await step.acquire()
+        call.end()
+
+    offered: list[bytes] = []
+
+    def take(piece: bytes) -> bool:
+        offered.append(piece)
+        step.release()
+        return piece != b"c"
+
+    async with asking(in_step) as (ask, _, _):
+        with await ask() as answer:
+            step.release()
+            assert await answer.read(take) == b"c"
+            # Only a reader that waits is offered anything.
+            assert offered == [b"a", b"b", b"c"]
+            assert await answer.read(take) == b""
+    assert offered == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_last_piece_is_offered_with_the_end_behind_it() -> None:
+    go = asyncio.Event()
+
+    async def at_once(call: Call) -> None:
+        call.head()
+        await go.wait()
+        call.write(b"4\r\nlast\r\n0\r\n\r\n")
+
+    offered: list[bytes] = []
+
+    def take(piece: bytes) -> bool:
+        offered.append(piece)
+        return True
+
+    async with asking(at_once) as (ask, _, _):
+        with await ask() as answer:
+            asyncio.get_running_loop().call_soon(go.set)
+            assert await answer.read(take) == b""
+    assert offered == [b"last"]
+
+
 async def test_cancelling_before_the_head_ends_the_engines_work() -> None:
     calls: list[Call] = []
 

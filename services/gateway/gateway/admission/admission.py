@@ -13,7 +13,7 @@ from gateway.admission.crowd import Alone, Crowd
 from gateway.admission.pace import Pace, retry_after
 from gateway.admission.shares import Shares, Turn
 from gateway.admission.work import Work
-from gateway.errors import GatewayError, Overloaded, ShuttingDown
+from gateway.errors import GatewayError, NotReady, Overloaded, ShuttingDown
 from gateway.metrics import Metrics
 from gateway.schemas import Exchange, Generation
 from gateway.upstreams import Engine, Upstreams
@@ -156,12 +156,13 @@ class Admission:
     async def _wait(self, request: "_Request", tell: Tell, *, comes_back: bool) -> "Place":
         expires_at = request.exchange.queue_entered_at + self._timeout_seconds
         if time.perf_counter() >= expires_at:
-            # If an engine is named, the time ran out as that was asked.
+            # An engine was asked meanwhile, and did not take it.
             turned_away = request.exchange.engine is not None
             raise self._expired(request, len(self._shares) + 1, turned_away=turned_away)
         if place := self._begin_at_once(request):
             return place
-        request.called = asyncio.get_running_loop().create_future()
+        called: asyncio.Future[Place | GatewayError] = asyncio.get_running_loop().create_future()
+        request.called = called
         with self._crowd:
             if not comes_back:
                 self._make_room_for(request)
@@ -171,13 +172,16 @@ class Admission:
             self.wake()
             await self._until_called(request, expires_at, tell)
         except BaseException:
-            if not request.called.done():
+            if not called.done():
                 self._shares.remove(request)
                 self._tell()
-            elif isinstance(given := request.called.result(), Place):
+            elif isinstance(given := called.result(), Place):
                 self.leave(given, None)
             raise
-        result = request.called.result()
+        finally:
+            # It knows the place, and that the request: a knot that only the collector would untie.
+            del request.called
+        result = called.result()
         if isinstance(result, GatewayError):
             raise result
         return result
@@ -228,8 +232,6 @@ class Admission:
 
     def _expired(self, request: "_Request", place: int, *, turned_away: bool = False) -> GatewayError:
         reason = f"the request has waited {self._timeout_seconds:g} s"
-        if turned_away:
-            reason += ", and the last engine asked did not take it"
         return self._refusal(request, place, reason, turned_away=turned_away)
 
     def _refusal(
@@ -242,10 +244,13 @@ class Admission:
         """
         left = self._seconds_left(place)
         error: GatewayError
-        if self._upstreams.is_ready_for(request.model) and not turned_away:
+        if self._upstreams.is_ready_for(request.model):
             seconds = retry_after(self._seconds_left(len(self._shares) + 1))
+            kind, what = (
+                (NotReady, "The engine did not take the request") if turned_away else (Overloaded, "The engine is full")
+            )
             because = f" ({reason})" if reason else ""
-            error = Overloaded(f"The engine is full{because}. Try again in {seconds} seconds.", retry_after=seconds)
+            error = kind(f"{what}{because}. Try again in {seconds} seconds.", retry_after=seconds)
         else:
             error = self._upstreams.not_ready(reason)
         error.headers["x-queue-place"] = str(place)

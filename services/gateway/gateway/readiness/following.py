@@ -8,9 +8,10 @@ from gateway.errors import GatewayError, UpstreamUnavailable
 from gateway.upstreams import STATUS_BYTES, BadStatus, Engine, EngineClient, Launcher, State, Upstreams, read_status
 
 _log = logging.getLogger("gateway.readiness")
-# Docker's name service forgets a container at once and knows a new one within a second: it is found within 5 s, with
-# time to spare for the look itself.
+# Docker's name service knows a new container within a second; the gateway is to have found it within five.
 LOOK_UP_SECONDS = 2.0
+# What a name service may take for one look.
+NAMES_SECONDS = 5.0
 # A launcher says `stopping` a second before it stops an engine.
 ASK_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -19,7 +20,7 @@ GONE_FROM_LAUNCHER = "its launcher lists it no more"
 
 
 class Following:
-    """Looks names up every 2 s and asks each launcher every `ask_seconds`.
+    """Looks names up every `LOOK_UP_SECONDS` and asks each launcher every `ask_seconds`.
 
     `watch` is called with each engine that becomes known, `leave` with each that is gone and why, `forget` when
     some that were gone have answered their last request.
@@ -58,7 +59,7 @@ class Following:
 
     async def look_up(self) -> None:
         """Look the names up once, and begin or end what follows from it."""
-        self._apply(*await self._upstreams.look_up(LOOK_UP_SECONDS), GONE_FROM_NAMES)
+        self._apply(*await self._upstreams.look_up(NAMES_SECONDS), GONE_FROM_NAMES)
         if self._upstreams.drop_finished():
             self._forget()
         known = self._upstreams.launchers.all

@@ -106,8 +106,8 @@ class Relay:
                     return await self._ask(engine, job)
                 except (UpstreamUnavailable, Overloaded) as error:
                     turned_away = error
-            await self._look_at(engine, turned_away, job.exchange)
             untie(turned_away)
+            await self._look_at(engine, turned_away, job.exchange)
             job.exchange.note_failed_attempt()
 
     async def _look_at(self, engine: Engine, turned_away: GatewayError, exchange: Exchange) -> None:

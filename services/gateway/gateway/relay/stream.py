@@ -40,8 +40,9 @@ class Stream:
         self._splitter = EventSplitter()
         self._meter = meter
         self._step_seconds = min(times.heartbeat, times.idle)
-        # From its first events on a stream is passed on without waking its task, as far as that goes; so many pieces.
+        # Its first events are sent: from here on it is passed on without waking its task, as far as that goes.
         self._flows = False
+        # So many pieces were passed on. A wait in which that grew was renewed.
         self._passed = 0
 
     async def relay(self, exchange: Exchange) -> None:

@@ -109,7 +109,10 @@ class Cycle:
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     def write(self, piece: bytes) -> bool:
-        """Write a piece of an answer that has begun, not its last; False without effect if it would have to wait."""
+        """Write a piece of an answer, neither its first nor its last.
+
+        False without effect if that would have to wait, or there is nobody to write to.
+        """
         if self._flow.write_paused or self.disconnected or self._head or not (self.response_started and self._has_body):
             return False
         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece)

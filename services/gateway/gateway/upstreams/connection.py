@@ -5,6 +5,7 @@ of the gateway (docs/adr/0019). The grammar is httptools' (llhttp), as on the se
 """
 
 import asyncio
+import logging
 import select
 from collections.abc import Callable
 
@@ -16,7 +17,8 @@ from gateway.errors import GatewayError, UpstreamBroken, UpstreamInvalidResponse
 MOST_UNREAD_BYTES = 262_144
 # A head, and what else a parser keeps until it is complete.
 MAX_HEAD_BYTES = 65_536
-# Takes what has arrived, or tells that it does not; called by the loop, so it neither waits nor raises.
+_log = logging.getLogger("gateway.upstreams")
+# Takes what has arrived, or tells that it does not; called by the loop, so it cannot wait.
 PassOn = Callable[[bytes], bool]
 _FIRST_FINAL_STATUS = 200
 
@@ -163,7 +165,12 @@ class Connection(asyncio.Protocol):
         """Offer what has arrived to whoever passes it on; tell whether there is nothing left to wake a reader for."""
         if self._pass_on is None or self._waiter is None or self._waiter.done() or self._fault or not self._unread:
             return False
-        if not self._pass_on(self._unread[0] if len(self._unread) == 1 else b"".join(self._unread)):
+        try:
+            is_taken = self._pass_on(self._unread[0] if len(self._unread) == 1 else b"".join(self._unread))
+        except Exception:  # noqa: BLE001  (logged; the reader meets it too, and answers for it)
+            _log.exception("a piece could not be passed on")
+            return False
+        if not is_taken:
             return False
         self._unread.clear()
         self._unread_bytes = 0
