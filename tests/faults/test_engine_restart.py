@@ -328,39 +328,24 @@ async def test_time_of_waiting_is_told_as_such(away: FakeEngine) -> None:
         await assert_quiescent(gateway, away)
 
 
+@pytest.mark.parametrize(
+    ("refused_after_seconds", "waits_seconds"), [(0.02, "0.5"), (0.1, "0.05")], ids=["again and again", "too late"]
+)
 async def test_engines_that_look_sound_and_take_no_connection_hold_nobody_for_ever(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, refused_after_seconds: float, waits_seconds: str
 ) -> None:
-    room = {"GATEWAY_QUEUE_SIZE": "9", "GATEWAY_QUEUE_TIMEOUT_SECONDS": "0.5"}
+    """Nor are they full, whatever the other one looks like at the moment in which the time is over."""
+    room = {"GATEWAY_QUEUE_SIZE": "9", "GATEWAY_QUEUE_TIMEOUT_SECONDS": waits_seconds}
     async with FakeEngine() as other, running_gateway(engine, other, **room) as gateway:
 
         async def refuse(*_: object) -> None:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(refused_after_seconds)
             raise UpstreamUnavailable("refused")
 
         monkeypatch.setattr(gateway.parts.client, "post", refuse)
         refused = await asyncio.wait_for(gateway.chat(), 5)
         assert refused.status_code == 503
         assert error_of(refused)["code"] == "not_ready"
-        monkeypatch.undo()
-        await eventually(lambda: gateway.parts.upstreams.ready)
-        await assert_quiescent(gateway, engine, other)
-
-
-async def test_time_that_runs_out_as_an_engine_takes_no_connection_is_no_want_of_room(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with FakeEngine() as other, running_gateway(engine, other, GATEWAY_QUEUE_TIMEOUT_SECONDS="0.05") as gateway:
-
-        async def refuse_late(*_: object) -> None:
-            await asyncio.sleep(0.1)
-            raise UpstreamUnavailable("refused")
-
-        monkeypatch.setattr(gateway.parts.client, "post", refuse_late)
-        refused = await asyncio.wait_for(gateway.chat(), 5)
-        assert refused.status_code == 503
-        assert error_of(refused)["code"] == "not_ready"
-        assert "did not take the request" in error_of(refused)["message"]
         check_retry_after(refused)
         monkeypatch.undo()
         await eventually(lambda: gateway.parts.upstreams.ready)
