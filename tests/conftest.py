@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ settings.register_profile("default", settings.get_profile("default"), deadline=N
 ROOT = Path(__file__).resolve().parent.parent
 UP_TIMEOUT_SECONDS = 300
 STAND_INS = ROOT.parent / "shared" / "docker"  # an engine and base images, on machines that reach no registry
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start: a shell lets what it runs in the background ignore it, children too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
