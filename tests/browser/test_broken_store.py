@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Response, expect
 
 from tests.browser.conftest import ChatPage, FaultyChat, OpenChat
 
@@ -31,6 +31,11 @@ def broken(folder: Path) -> Iterator[None]:
             file.execute("ALTER TABLE elsewhere RENAME TO threads")
 
 
+def is_search(response: Response) -> bool:
+    """Tell whether this answers the search dialog, which looks as soon as the page is there, after the list."""
+    return response.url.endswith("/project/threads") and '"first":20' in (response.request.post_data or "")
+
+
 def begin(chat: ChatPage) -> None:
     chat.ask("one")
     expect(chat.page.locator("#thread-history li")).to_have_count(1)
@@ -43,7 +48,8 @@ def test_list_that_cannot_be_read_says_so_once_and_the_chat_goes_on(
     chat = open_chat(faulty_chat.url)
     begin(chat)
     with broken(faulty_chat.folder):
-        chat.page.goto(faulty_chat.url)
+        with chat.page.expect_response(is_search):
+            chat.page.goto(faulty_chat.url)
         expect(chat.page.get_by_role("alert")).to_have_text(AWAY)
         expect(chat.page.locator(SHOWN_TOASTS)).to_have_count(0)
         chat.screenshot("store-broken-list")

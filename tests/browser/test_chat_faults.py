@@ -196,6 +196,7 @@ def test_message_above_the_limit_is_refused_with_both_numbers(faulty_chat: Fault
     chat.page.keyboard.press("Enter")
     error = chat.page.get_by_text(re.compile("消息过长：共 400000 个字符，最多 2000 个"))
     error.wait_for(timeout=TIMEOUT_MS)
+    chat.wait_until_idle()
     chat.ask("next")
     chat.page.get_by_role("button", name="重新生成").wait_for()
     assert faulty_chat.gateway.prompts == [[{"role": "user", "content": "next"}]]

@@ -14,6 +14,7 @@
 
   // Where the server says what is wrong and what to do (AWAY in chat_ui/history/layer.py), that is all to be shown:
   // Chainlit puts the browser's "Service Unavailable" before it, and in the list of conversations in its place.
+  const SEARCH_PAGE = 20;
   const fetch = window.fetch.bind(window);
   window.fetch = async (...request) => {
     const response = await fetch(...request);
@@ -22,6 +23,11 @@
       return response;
     }
     if (new URL(response.url).pathname.endsWith('/project/threads')) {
+      const { pagination, filter } = JSON.parse(request[1]?.body ?? '{}');
+      if (pagination?.first === SEARCH_PAGE && !filter?.search) {
+        // The search dialog's own look, when the page opens and nobody has searched: it would say the same once more.
+        return Response.json({ data: [], pageInfo: { hasNextPage: false } });
+      }
       // No answer at all: the list shows why, and no toast says it again.
       throw new Error(detail);
     }
