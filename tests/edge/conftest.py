@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.edge.backend import Backend, serve
-from tests.edge.server import Edge, StartEdge
+from tests.edge.server import Edge, StartEdge, running_edges
 
 
 @pytest.fixture(scope="session")
@@ -26,17 +26,8 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
 @pytest.fixture
 def start_edge(tmp_path: Path) -> Iterator[StartEdge]:
     """Start an nginx with settings of the test's own."""
-    edges = []
-
-    def start(**settings: str) -> Edge:
-        edge = Edge(tmp_path, **settings)
-        edge.start()
-        edges.append(edge)
-        return edge
-
-    yield start
-    for edge in edges:
-        assert edge.stop() == 0
+    with running_edges() as run:
+        yield lambda **settings: run(Edge(tmp_path, **settings))
 
 
 @pytest.fixture

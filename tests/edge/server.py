@@ -10,7 +10,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,23 @@ class Edge:
                     return entry
             time.sleep(0.01)
         raise AssertionError(f"no log line of request {request_id}")
+
+
+@contextlib.contextmanager
+def running_edges(*, without: tuple[str, ...] = ()) -> Iterator[Callable[[Edge], Edge]]:
+    """Start each nginx that is handed in; in the end each stops in order, its error log `without` these levels."""
+    edges: list[Edge] = []
+
+    def run(edge: Edge) -> Edge:
+        edge.start()
+        edges.append(edge)
+        return edge
+
+    yield run
+    for edge in edges:
+        assert edge.stop() == 0
+        log = (edge.prefix / "error.log").read_text()
+        assert not [level for level in without if f"[{level}]" in log]
 
 
 # Starts an nginx with these settings, and stops it at the test's end.

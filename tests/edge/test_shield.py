@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.edge.backend import Backend, serve
-from tests.edge.server import Edge, StartEdge
+from tests.edge.server import Edge, StartEdge, running_edges
 
 pytestmark = pytest.mark.edge
 
@@ -26,22 +26,17 @@ ANOTHER = "127.0.0.2"
 @pytest.fixture
 def start_edge(tmp_path: Path) -> Iterator[StartEdge]:
     """Start an nginx with settings of the test's own, and a burst that a test can use up."""
-    edges = []
 
-    def start(rate: str = "1/second", connections: str = "off") -> Edge:
+    def prepared(rate: str = "1/second", connections: str = "off") -> Edge:
         edge = Edge(tmp_path, NGINX_RATE_LIMIT_REQUESTS=rate, NGINX_MAX_CONNECTIONS_PER_CLIENT=connections)
         edge.shorten("conf.d/shield.inc", "limit_req zone=rate", f"burst={BURST} nodelay")
         # Stands for clients with addresses that this machine does not have.
         address = "set_real_ip_from 127.0.0.1; real_ip_header X-Test-Address;"
         (edge.prefix / "conf.d/test.conf").write_text(address)
-        edge.start()
-        edges.append(edge)
         return edge
 
-    yield start
-    for edge in edges:
-        assert edge.stop() == 0
-        assert "[error]" not in (edge.prefix / "error.log").read_text()
+    with running_edges(without=("error",)) as run:
+        yield lambda *settings, **named: run(prepared(*settings, **named))
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,7 @@ from h2.events import DataReceived
 
 from tests.edge.backend import Backend, serve
 from tests.edge.certificates import Pair, make_pair, openssl
-from tests.edge.server import Edge, StartEdge
+from tests.edge.server import Edge, StartEdge, running_edges
 from tests.fakes.gateway import eventually
 
 pytestmark = pytest.mark.edge
@@ -31,18 +31,8 @@ NOTICE_SECONDS = 10
 @pytest.fixture
 def start_edge(tmp_path: Path) -> Iterator[StartEdge]:
     """Start an nginx with TLS settings of the test's own."""
-    edges = []
-
-    def start(**settings: str) -> Edge:
-        edge = Edge(tmp_path / "nginx", **settings)
-        edge.start()
-        edges.append(edge)
-        return edge
-
-    yield start
-    for edge in edges:
-        assert edge.stop() == 0
-        assert not {"[emerg]", "[crit]", "[alert]"} & set((edge.prefix / "error.log").read_text().split())
+    with running_edges(without=("emerg", "crit", "alert")) as run:
+        yield lambda **settings: run(Edge(tmp_path / "nginx", **settings))
 
 
 @pytest.fixture
