@@ -1,7 +1,8 @@
 """The whole path against the bare engine: `python -m bench.e2e.run --edge PORT --direct PORT [PORT …]`.
 
 A running stack is asked through nginx, and its engines directly, in turns within every round, by the client processes
-of bench/engine. Prints a Markdown table of medians; with `--out FILE` every round is kept as JSON.
+of bench/engine. Prints a Markdown table of medians; with `--out FILE` every round is kept as JSON. With `--clients N`
+streams come from N loopback addresses, each of which is a client to a gateway that trusts 127.0.0.1/32 alone.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.engine.client import TAIL_SECONDS, Order
 from bench.engine.scenarios import Load
@@ -28,17 +29,24 @@ LEAD_SECONDS = 0.7
 _NS = 10**9
 
 
+class Meter(Protocol):
+    """Looks at what the processes behind have cost, as a window opens and as it closes."""
+
+    def open(self) -> None:
+        """Note what they have cost so far."""
+
+    def close(self) -> dict[str, Any]:
+        """Return what they have cost since."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run as the arguments say and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.e2e.run", description=__doc__)
     parser.add_argument("--edge", type=int, required=True)
     parser.add_argument("--direct", type=int, nargs="+", required=True)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--model", default="ernie-demo")
-    parser.add_argument("--output-tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--out", type=Path)
+    add_load(parser)
     chosen = parser.parse_args(arguments)
     ways = {"direct": chosen.direct, "edge": [chosen.edge]}
     load_before, found = os.getloadavg(), []
@@ -61,11 +69,24 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def measure(ports: Sequence[int], streams: int, chosen: argparse.Namespace) -> dict[str, Any]:
+def add_load(parser: argparse.ArgumentParser) -> None:
+    """Add what a load is like."""
+    parser.add_argument("--model", default="ernie-demo")
+    parser.add_argument("--output-tokens", type=int, default=64)
+    parser.add_argument("--variation", type=float, default=0.0, help="share by which answers are shorter or longer")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long a window is")
+    parser.add_argument("--settle", type=float, default=1.0, help="seconds from the last stream's start to the window")
+    parser.add_argument("--clients", type=int, default=1, help="addresses that streams come from")
+
+
+def measure(
+    ports: Sequence[int], streams: int, chosen: argparse.Namespace, meter: Meter | None = None
+) -> dict[str, Any]:
     """Return what came in one window: tokens a second, times to the first token in ms, answers, failures."""
     processes = Load("", (), streams).processes
     begins_at = time.monotonic() + LEAD_SECONDS
-    opens_at = begins_at + 1.0 + Load("", (), streams).spread_seconds
+    opens_at = begins_at + chosen.settle + Load("", (), streams).spread_seconds
     turns = itertools.cycle(ports)
     each = [[next(turns) for _ in range(streams)][number::processes] for number in range(processes)]
     order = Order(
@@ -80,8 +101,11 @@ def measure(ports: Sequence[int], streams: int, chosen: argparse.Namespace) -> d
         open_ns=int(opens_at * _NS),
         close_ns=int((opens_at + chosen.seconds) * _NS),
         cores=[],
+        variation=chosen.variation,
+        addresses=[f"127.0.0.{2 + number}" for number in range(chosen.clients)] if chosen.clients > 1 else [],
     )
     clients = [_client(dataclasses.replace(order, ports=some)) for some in each if some]
+    cost = _watch(meter, opens_at, opens_at + chosen.seconds) if meter else {}
     limit = opens_at + chosen.seconds - time.monotonic() + 2 * TAIL_SECONDS
     seen = [json.loads(client.communicate(timeout=limit)[0]) for client in clients]
     first = sorted(us / 1000 for one in seen for us in _unpack(one["ttft_us"]))
@@ -90,7 +114,17 @@ def measure(ports: Sequence[int], streams: int, chosen: argparse.Namespace) -> d
         "first_token_ms": {"p50": statistics.median(first), "p99": first[int(len(first) * 0.99)]} if first else None,
         "answers": sum(one["answers"] for one in seen),
         "failures": sum(sum(one["failures"].values()) for one in seen),
+        "events_per_read": sum(one["events"] for one in seen) / max(1, sum(one["reads"] for one in seen)),
+        "load_cores": sum(one["cpu_seconds"] for one in seen) / (opens_at + chosen.seconds - begins_at),
+        **cost,
     }
+
+
+def _watch(meter: Meter, opens_at: float, closes_at: float) -> dict[str, Any]:
+    time.sleep(max(0.0, opens_at - time.monotonic()))
+    meter.open()
+    time.sleep(max(0.0, closes_at - time.monotonic()))
+    return meter.close()
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:

@@ -8,6 +8,7 @@ so that several of these processes and the sweep hold the same window.
 import array
 import asyncio
 import base64
+import itertools
 import json
 import os
 import random
@@ -47,6 +48,10 @@ class Order:
     open_ns: int
     close_ns: int
     cores: list[int]
+    # Addresses that streams come from in turns, each a client to a gateway; without any, the system's choice.
+    addresses: list[str] = field(default_factory=list)
+    # Answers are up to this share shorter or longer, by chance: equally long ones keep streams in step with each other.
+    variation: float = 0.0
 
 
 @dataclass(slots=True)
@@ -72,8 +77,9 @@ class Seen:
 class Stream(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, order: Order, port: int, seen: Seen) -> None:
+    def __init__(self, order: Order, port: int, address: str | None, seen: Seen) -> None:
         self._order, self._port, self._seen = order, port, seen
+        self._from = (address, 0) if address else None
         self.busy = False
         self._transport: Any = None
 
@@ -93,7 +99,8 @@ class Stream(asyncio.Protocol):
     async def connect(self) -> None:
         """Open the connection."""
         try:
-            await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", self._port)
+            loop = asyncio.get_running_loop()
+            await loop.create_connection(lambda: self, "127.0.0.1", self._port, local_addr=self._from)
         except OSError as error:
             self._seen.fail(f"no connection: {type(error).__name__}")
 
@@ -111,7 +118,8 @@ class Stream(asyncio.Protocol):
         self.busy, self._first_read = True, True
         self._asked, self._last, self._all, self._counted = now, 0, 0, 0
         self._usage = b""
-        self._transport.write(request(self._order))
+        self._wanted = round(self._order.output_tokens * (1 + self._order.variation * random.uniform(-1, 1)))
+        self._transport.write(request(self._order, self._wanted))
 
     def data_received(self, data: bytes) -> None:
         """Take the events in what has come."""
@@ -153,7 +161,7 @@ class Stream(asyncio.Protocol):
         tokens = counts.get(b"completion", 0)
         if self._all:
             seen.tokens += tokens * self._counted / self._all
-        if tokens != self._order.output_tokens:
+        if tokens != self._wanted:
             seen.short += 1
         if self._order.open_ns <= now < self._order.close_ns:
             seen.answers += 1
@@ -162,7 +170,7 @@ class Stream(asyncio.Protocol):
         self._ask()
 
 
-def request(order: Order) -> bytes:
+def request(order: Order, output_tokens: int) -> bytes:
     """Return a request whose prompt differs from its first bytes on, or after a part that all share."""
     own = f"{random.getrandbits(64):016x} "
     messages = []
@@ -178,7 +186,7 @@ def request(order: Order) -> bytes:
         {
             "model": order.model,
             "messages": messages,
-            "max_tokens": order.output_tokens,
+            "max_tokens": output_tokens,
             "ignore_eos": True,
             "temperature": order.temperature,
             "stream": True,
@@ -196,7 +204,8 @@ def request(order: Order) -> bytes:
 async def load(order: Order) -> Seen:
     """Carry out an order."""
     loop, seen = asyncio.get_running_loop(), Seen()
-    streams = [Stream(order, port, seen) for port in order.ports]
+    addresses = itertools.cycle(order.addresses or [None])
+    streams = [Stream(order, port, address, seen) for port, address in zip(order.ports, addresses, strict=False)]
     tasks = []
 
     def begin(stream: Stream) -> None:

@@ -26,7 +26,38 @@ _STEP_SECONDS = 0.1
 _STAGE_TIME = re.compile(r"launcher: ((?:engine \d+: )?\w+ took [\d.]+ s.*)")
 
 
-class Launched:
+class Launcher:
+    """A running launcher, and the engines below it."""
+
+    def __init__(self, pid: int, status_port: int = STATUS_PORT) -> None:
+        self.pid, self._status_port = pid, status_port
+
+    def status(self) -> dict[str, Any]:
+        """What the launcher says of itself; empty while it says nothing."""
+        with contextlib.suppress(ValueError):
+            code, body = ask(self._status_port, "/status", 1.0)
+            if code == http.client.OK:
+                found: dict[str, Any] = json.loads(body)
+                return found
+        return {}
+
+    def engines(self) -> list["Served"]:
+        """Its engines, as the load wants them."""
+        return [Served(engine["port"], self.pid) for engine in self.status().get("engines", [])]
+
+
+def running(status_port: int) -> Launcher | None:
+    """Return the launcher that was left running, by us or by others in a session of its own."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"launcher\0serve" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == int(entry.name):
+                launcher = Launcher(int(entry.name), status_port)
+                if launcher.status():
+                    return launcher
+    return None
+
+
+class Launched(Launcher):
     """A launcher of ours with its engines."""
 
     def __init__(self, name: str, settings: Mapping[str, str]) -> None:
@@ -40,15 +71,7 @@ class Launched:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-    def status(self) -> dict[str, Any]:
-        """What the launcher says of itself; empty while it says nothing."""
-        with contextlib.suppress(ValueError):
-            code, body = ask(STATUS_PORT, "/status", 1.0)
-            if code == http.client.OK:
-                found: dict[str, Any] = json.loads(body)
-                return found
-        return {}
+        super().__init__(self.process.pid, int(settings.get("ENGINE_STATUS_PORT", STATUS_PORT)))
 
     def wait_until_serving(self) -> list[float]:
         """Return after how many seconds each engine served."""
@@ -70,10 +93,6 @@ class Launched:
     def stages(self) -> list[str]:
         """The launcher's own lines about its stages."""
         return [result.without_paths(line) for line in _STAGE_TIME.findall(self.log.read_text(errors="replace"))]
-
-    def engines(self) -> list["Served"]:
-        """Its engines, as the load wants them."""
-        return [Served(engine["port"], self.process.pid) for engine in self.status().get("engines", [])]
 
     def stop(self) -> tuple[int, float]:
         """Ask it to end, by force at last; its exit code, and how long that took."""
