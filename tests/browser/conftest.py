@@ -42,6 +42,8 @@ document.addEventListener("securitypolicyviolation", (event) => {
 window.openSockets = [];
 window.WebSocket = class extends WebSocket {
   constructor(...args) { super(...args); window.openSockets.push(this); }
+  // Engine.IO's word for "from now on this way": until then it tries the socket, and speaks by requests.
+  send(data) { super.send(data); this.isTheWay ||= data === "5"; }
 };
 """
 # Clicks Stop as soon as the page shows these words: a click from outside the browser may come after the last word of
@@ -84,8 +86,9 @@ class ChatPage:
         wait_until(lambda: not self.is_connected())
 
     def is_connected(self) -> bool:
-        """Whether the page's newest websocket is open."""
-        return bool(self.page.evaluate("window.openSockets.at(-1)?.readyState === WebSocket.OPEN"))
+        """Whether the page's newest websocket is open, and its way to the server."""
+        newest = "window.openSockets.at(-1)"
+        return bool(self.page.evaluate(f"{newest}?.readyState === WebSocket.OPEN && !!{newest}.isTheWay"))
 
     def wait_until_idle(self) -> None:
         """Wait until no answer is under way."""

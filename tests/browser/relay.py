@@ -16,17 +16,17 @@ class Relay:
         self._address = address
         self._loop = asyncio.new_event_loop()
         self._connections: set[asyncio.Task[None]] = set()
-        self._loses = False
+        self._loses_upwards: bool | None = None
         self.url = ""
 
-    def lose(self) -> None:
-        """Take what browsers send, and pass nothing on: a connection that has died and does not know it yet."""
-        self._loses = True
+    def lose(self, *, upwards: bool = True) -> None:
+        """Pass nothing on that way, from or to browsers: a connection that has died and does not know it yet."""
+        self._loses_upwards = upwards
 
     def cut(self) -> None:
         """End all connections without a word; new ones are whole."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loses = False
+        self._loses_upwards = None
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Relay"]:
@@ -50,17 +50,16 @@ class Relay:
         assert task
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
-        upstream = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(self._address, 0))
-        try:
-            await asyncio.gather(self._pass(reader, upstream[1], upwards=True), self._pass(upstream[0], writer))
-        finally:
-            upstream[1].close()
-            writer.close()
+        # Cut while its other half is still being made, too; asyncio complains of a handler that ends cancelled.
+        with contextlib.closing(writer), contextlib.suppress(asyncio.CancelledError):
+            upstream = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(self._address, 0))
+            with contextlib.closing(upstream[1]):
+                await asyncio.gather(self._pass(reader, upstream[1], upwards=True), self._pass(upstream[0], writer))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, upwards: bool = False) -> None:
         with contextlib.suppress(ConnectionError):
             while chunk := await reader.read(CHUNK_BYTES):
-                if not (upwards and self._loses):
+                if self._loses_upwards is not upwards:
                     writer.write(chunk)
                     await writer.drain()
             writer.write_eof()

@@ -226,7 +226,7 @@ def test_the_login_keeps_nobody_out_and_fits(door: str, visit: Visit, width: int
     picture = page.locator(".login-picture")
     if width == WIDTHS["desk"]:
         expect(picture).to_be_visible()
-        assert picture.evaluate("(image) => image.complete && image.naturalWidth > 0")
+        picture.evaluate("(image) => image.decode()")  # once it is there; raises if it cannot be shown
     kind = f"{'dark' if dark else 'light'}-{width}"
     chat.screenshot(f"login-look-{kind}")
     assert_accessible(page, "login")

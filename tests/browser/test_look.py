@@ -171,6 +171,17 @@ def test_screen_reader_hears_that_an_answer_comes_and_then_the_answer(
     assert status.inner_text().count("第一句") == 1
 
 
+def test_screen_reader_hears_an_answer_that_comes_whole_between_two_frames(
+    faulty_chat: FaultyChat, open_chat: OpenChat
+) -> None:
+    chat = open_chat(faulty_chat.url)
+    status = chat.page.get_by_role("status").first
+    chat.page.evaluate("window.requestAnimationFrame = (draw) => setTimeout(draw, 2000)")
+    for question in "one", "two":
+        chat.ask(question)
+        expect(status).to_have_text(f"You said {question}.")
+
+
 def test_enter_of_an_input_method_does_not_send(faulty_chat: FaultyChat, open_chat: OpenChat) -> None:
     chat = open_chat(faulty_chat.url)
     page = chat.page

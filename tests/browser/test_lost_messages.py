@@ -57,6 +57,33 @@ def test_question_sent_into_a_dying_connection_is_answered_once(
         assert asked(faulty_chat) == [*map(str, range(before)), QUESTION, "next"]
 
 
+@pytest.mark.parametrize("done", ["done", "under way"])
+def test_answer_whose_beginning_was_lost_is_on_the_page(
+    faulty_chat: FaultyChat, open_chat: OpenChat, done: str
+) -> None:
+    faulty_chat.gateway.loading = True
+    with relay(port_of(faulty_chat)) as way:
+        chat = open_chat(way.url)
+        wait_until(chat.is_connected)
+        way.lose(upwards=False)
+        chat.ask("one")
+        wait_until(lambda: asked(faulty_chat) == ["one"])
+        if done == "done":
+            faulty_chat.gateway.loading = False
+            wait_until(lambda: faulty_chat.gateway.open_streams == 0)
+        chat.page.evaluate(COUNT_ROLL_CALLS)
+        way.cut()
+        wait_until(lambda: chat.page.evaluate("rollCalls") == 1)
+        faulty_chat.gateway.loading = False
+        expect(chat.page.locator(".ai-message")).to_contain_text(["You said one."])
+        expect(chat.page.locator("#thread-history li")).to_have_text(["one"])
+        assert "/thread/" in chat.page.url
+        chat.wait_until_idle()
+        chat.ask("next")
+        expect(chat.page.locator(".ai-message")).to_contain_text(["You said one.", "You said next."])
+    assert asked(faulty_chat) == ["one", "next"]
+
+
 def test_question_that_came_before_the_connection_died_is_not_asked_again(
     faulty_chat: FaultyChat, open_chat: OpenChat
 ) -> None:
@@ -66,8 +93,6 @@ def test_question_that_came_before_the_connection_died_is_not_asked_again(
         wait_until(chat.is_connected)
         chat.ask("one")
         wait_until(lambda: asked(faulty_chat) == ["one"])
-        # The whole page is there: one that is cut while it is still loading loads itself anew.
-        expect(chat.page.locator("#thread-history li")).to_have_count(1)
         chat.page.evaluate(COUNT_ROLL_CALLS)
         way.cut()
         # Connected is not yet back: the server has told the page what it missed once it calls the roll.

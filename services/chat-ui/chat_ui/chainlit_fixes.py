@@ -113,6 +113,23 @@ async def deliver(session: WebsocketSession, message_id: str, text: str) -> None
     await socket.message(session.socket_id, {"message": message, "fileReferences": None})
 
 
+async def tell_of_run(run: cl.Step | None) -> None:
+    """Send the step that an answer is part of: the page drops, without a word, what is part of one it does not have."""
+    if run is not None:
+        await cl.context.emitter.send_step(run.to_dict())
+
+
+async def tell_of_thread(first_question: str) -> None:
+    """Tell of a conversation that was begun on this page; who knows it already does nothing.
+
+    Chainlit does so once, and its list of conversations waits for it.
+    """
+    session = current_session()
+    if session.has_first_interaction and session.thread_id_to_resume is None:
+        told = {"interaction": first_question, "thread_id": session.thread_id}
+        await cl.context.emitter.emit("first_interaction", told)
+
+
 def find_message(message_id: str) -> cl.Message | None:
     """Return the message of the page with this id, if the server still knows it."""
     return next((message for message in cl.chat_context.get() if message.id == message_id), None)

@@ -6,6 +6,7 @@ from typing import Self
 import chainlit as cl
 from chainlit.step import StepDict
 
+from chat_ui import chainlit_fixes
 from chat_ui.presentation import Presenter
 
 # A frame for each token took the browser twice as long as the engine; a frame each 50 ms kept up with it.
@@ -20,6 +21,7 @@ class Reply:
 
     def __init__(self, begun: str = "") -> None:
         self.message = cl.Message(content="")
+        self._run = cl.context.current_run
         self._pieces: list[str] = []
         self._presenter = Presenter()
         self._finished = ""
@@ -86,6 +88,9 @@ class Reply:
 
     async def show_again(self) -> None:
         """Send the present state, buttons included, to a page that was away for a moment."""
+        await chainlit_fixes.tell_of_run(self._run)
+        if not self.message.content:
+            return
         await cl.context.emitter.send_step(self.message.to_dict())
         for action in self.message.actions:
             # The page adds a button that it has a second time.

@@ -102,7 +102,10 @@ class Visits:
     async def come_back(self) -> None:
         """Bring a page that lost its connection up to date: what was sent meanwhile, either way, never arrived."""
         state = self.state()
-        if state.reply and state.reply.message.content:
+        if state.conversation.turns:
+            await name_thread()
+            await chainlit_fixes.tell_of_thread(state.conversation.turns[0].question)
+        if state.reply:
             await state.reply.show_again()
         if state.answering:
             await cl.context.emitter.task_start()

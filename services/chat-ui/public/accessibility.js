@@ -134,14 +134,18 @@ const textOf = (answer) => {
 // A stopped answer gets its last words, and its mark, after the page has stopped waiting for them.
 const SETTLED_MS = 500;
 let answering = false;
+let answers = 0;
 let settling = 0;
 const announce = () => {
-  const before = answering;
+  const [wasAnswering, hadAnswers] = [answering, answers];
   answering = document.getElementById('stop-button') !== null;
-  if (answering && !before) {
+  answers = document.querySelectorAll('.ai-message').length;
+  if (answering && !wasAnswering) {
     voice.textContent = say('正在回答', 'Answering');
   }
-  if ((before && !answering) || settling) {
+  // A short answer can come whole between two looks, and was never seen under way.
+  const hasEnded = !answering && (wasAnswering || answers === hadAnswers + 1);
+  if (hasEnded || settling) {
     clearTimeout(settling);
     settling = setTimeout(() => {
       settling = 0;

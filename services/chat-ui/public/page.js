@@ -12,17 +12,38 @@
   }
   document.addEventListener('DOMContentLoaded', () => import('./accessibility.js'));
 
+  // Chainlit asks who is there whenever the window gets the focus or the network comes back, which is when it fails, takes
+  // any failure for a no and leaves for the login, and the conversation with it. Its list keeps a failure for good.
+  const FIRST_WAIT_MS = 500;
+  const LONGEST_WAIT_MS = 8_000;
+  const isPassing = {
+    '/user': ({ status }) => status >= 500 || status === 429,
+    '/project/threads': ({ status }) => status === 502 || status === 504,
+  };
+  const plainFetch = window.fetch.bind(window);
+  const patientFetch = async (isToBeAskedAgain, address, options) => {
+    for (let wait_ms = FIRST_WAIT_MS; ; wait_ms = Math.min(2 * wait_ms, LONGEST_WAIT_MS)) {
+      const response = await plainFetch(address, options).catch(() => null);
+      if (response && !isToBeAskedAgain(response)) {
+        return response;
+      }
+      options?.signal?.throwIfAborted();
+      await new Promise((resume) => { setTimeout(resume, wait_ms); });
+    }
+  };
+
   // Where the server says what is wrong and what to do (AWAY in chat_ui/history/layer.py), that is all to be shown:
   // Chainlit puts the browser's "Service Unavailable" before it, and in the list of conversations in its place.
   const SEARCH_PAGE = 20;
-  const fetch = window.fetch.bind(window);
   window.fetch = async (...request) => {
-    const response = await fetch(...request);
+    const { pathname } = new URL(request[0], location.href);
+    const path = Object.keys(isPassing).find((end) => pathname.endsWith(end));
+    const response = await (path ? patientFetch(isPassing[path], ...request) : plainFetch(...request));
     const { detail } = response.status === 503 ? await response.clone().json().catch(() => ({})) : {};
     if (typeof detail !== 'string') {
       return response;
     }
-    if (new URL(response.url).pathname.endsWith('/project/threads')) {
+    if (path === '/project/threads') {
       const { pagination, filter } = JSON.parse(request[1]?.body ?? '{}');
       if (pagination?.first === SEARCH_PAGE && !filter?.search) {
         // The search dialog's own look, when the page opens and nobody has searched: it would say the same once more.
