@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.e2e.run import add_load, measure
+from bench.e2e.load import add_load, measure
 from bench.e2e.stack import Commands, Stack, Way
 from bench.e2e.table import Windows, rows
 from bench.engine import result
