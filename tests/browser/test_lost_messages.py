@@ -36,9 +36,9 @@ def ask_into_a_dying_connection(chat: ChatPage, way: Relay, question: str) -> No
     way.cut()
 
 
-@pytest.mark.parametrize("before", [0, 1], ids=["first", "later"])
+@pytest.mark.parametrize(("before", "reloads"), [(0, False), (1, False), (1, True)], ids=["first", "later", "reloaded"])
 def test_question_sent_into_a_dying_connection_is_answered_once(
-    faulty_chat: FaultyChat, open_chat: OpenChat, before: int
+    faulty_chat: FaultyChat, open_chat: OpenChat, before: int, *, reloads: bool
 ) -> None:
     with relay(port_of(faulty_chat)) as way:
         chat = open_chat(way.url)
@@ -46,10 +46,13 @@ def test_question_sent_into_a_dying_connection_is_answered_once(
             chat.ask(f"{number}")
             expect(chat.page.locator(".ai-message").last).to_contain_text(f"You said {number}.")
             chat.wait_until_idle()
+        if reloads:
+            chat.page.reload()
+            expect(chat.page.get_by_role("button", name="重新生成")).to_have_count(1)
         ask_into_a_dying_connection(chat, way, QUESTION)
         expect(chat.page.locator(".ai-message").last).to_contain_text("You said two")
         chat.wait_until_idle()
-        chat.screenshot(f"lost-question-{before}")
+        chat.screenshot(f"lost-question-{before}-{reloads}")
         assert chat.page.locator("[data-step-type=user_message]").count() == before + 1
         assert chat.page.locator(".ai-message").count() == before + 1
         chat.ask("next")

@@ -14,8 +14,9 @@ ANSWER_TIMEOUT_SECONDS = 60.0
 class Person:
     """Opens the page's socket from `address`; what the page would show is in `shown`, by the id of each message.
 
-    Who has the `session_id` of another is the same page, which has lost its connection; who has its `thread_id` is the
-    page loaded anew. With `polls` it begins without a websocket, as a browser does.
+    How often it was shown a conversation as a whole is counted in `threads_shown`. Who has the `session_id` of another
+    is the same page, which has lost its connection; who has its `thread_id` is the page loaded anew. With `polls` it
+    begins without a websocket, as a browser does.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Person:
         self._idle = asyncio.Event()
         self.thread_id = thread_id
         self.shown: dict[str, str] = {}
+        self.threads_shown = 0
         self.told_to_scripts: list[dict[str, Any]] = []
 
     async def __aenter__(self) -> Self:
@@ -121,7 +123,8 @@ class Person:
         self.thread_id = interaction["thread_id"]
 
     def _show_thread(self, thread: dict[str, Any]) -> None:
-        self.shown |= {step["id"]: step["output"] for step in thread["steps"] if step["type"] != "run"}
+        self.threads_shown += 1
+        self.shown = {step["id"]: step["output"] for step in thread["steps"] if step["type"] != "run"}
 
     def _show(self, step: dict[str, Any]) -> None:
         self.shown[step["id"]] = step["output"]

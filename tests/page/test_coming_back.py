@@ -58,6 +58,55 @@ async def test_a_question_that_never_came_is_answered_once_and_one_that_came_is_
     ]  # fmt: skip
 
 
+async def test_a_page_that_has_its_conversation_is_not_shown_it_again_and_one_that_has_nothing_is(
+    page: ObservedPage,
+) -> None:
+    guest = await page.guest()
+    async with Person(page.url, HERE, guest) as person:
+        await person.ask("hello")
+        await until(lambda: bool(person.thread_id))
+    # Loaded anew, and its connection lost, twice.
+    gone = await Person(page.url, HERE, guest, thread_id=person.thread_id).__aenter__()
+    await until(lambda: gone.threads_shown == 1)
+    await gone.close_tab()
+    same = {"session_id": gone.session_id, "thread_id": gone.thread_id}
+
+    has_it = await Person(page.url, HERE, guest, **same).__aenter__()
+    await called(has_it)
+    await has_it.send("at once")
+    await until(lambda: "You said at once." in has_it.shown.values())
+    assert has_it.threads_shown == 0
+    await has_it.close_tab()
+
+    async with Person(page.url, HERE, guest, **same) as has_nothing:
+        await has_nothing.say({"type": "here", "token": await called(has_nothing), "is_empty": True})
+        await until(lambda: has_nothing.threads_shown == 1)
+        assert sorted(has_nothing.shown.values()) == ["You said at once.", "You said hello.", "at once", "hello"]
+        await has_nothing.send("next")
+        await until(lambda: "You said next." in has_nothing.shown.values())
+    contents = [message["content"] for message in page.gateway.prompts[-1]]
+    assert contents == ["hello", "You said hello.", "at once", "You said at once.", "next"]
+
+
+async def test_a_question_that_was_lost_while_the_server_was_started_anew_is_answered(tmp_path: Path) -> None:
+    kept = {"CHAT_UI_DATA_DIR": str(tmp_path)}
+    async with running_page(tmp_path, **kept) as page:
+        guest = await page.guest()
+        async with Person(page.url, HERE, guest) as person:
+            await person.ask("hello")
+            await until(lambda: bool(person.thread_id))
+    async with running_page(tmp_path, **kept) as page:
+        # The same page, which shows its conversation still.
+        same = {"session_id": person.session_id, "thread_id": person.thread_id}
+        async with Person(page.url, HERE, guest, **same) as again:
+            token, lost = await called(again), str(uuid.uuid4())
+            await again.say({"type": "here", "token": token, "id": lost, "text": "lost"})
+            await until(lambda: "You said lost." in again.shown.values())
+            # The conversation that it was shown has come over the question.
+            assert again.shown[lost] == "lost"
+    assert asked(page) == ["lost"]
+
+
 async def begin(page: ObservedPage, guest: dict[str, str]) -> Person:
     """Ask for an answer without end, and lose the connection in the middle of it."""
     person = await Person(page.url, HERE, guest).__aenter__()

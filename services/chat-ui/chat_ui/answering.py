@@ -60,7 +60,8 @@ class Answerer:
             question.conversation.counted = Count(model.id, fitted.prompt.messages, finish.usage.prompt_tokens)
         turn.answer = question.reply.raw
         turn.state = TurnState.ANSWERED if turn.answer else TurnState.FAILED
-        question.reply.message.metadata = mark(turn)
+        figures = stopwatch.figures(finish.usage)
+        question.reply.message.metadata = mark(turn, figures)
         notes, actions = [], [buttons.regenerate(turn, texts) if turn.answer else buttons.retry(turn, texts)]
         if not turn.answer:
             notes.append(texts.note_empty)
@@ -70,9 +71,8 @@ class Answerer:
         if fitted.prompt.dropped_turns and not question.conversation.trimmed:
             question.conversation.trimmed = True
             notes.append(texts.note_dropped.format(count=fitted.prompt.dropped_turns))
-        figures = stopwatch.figures(finish.usage)
         if figures and question.wishes.show_figures:
-            actions.append(buttons.show_figures(figures, texts))
+            actions.append(buttons.show_figures(turn.id, figures, texts))
         await question.reply.finish(notes, actions)
 
     async def _fit_and_stream(

@@ -32,10 +32,11 @@ def go_on(turn: Turn, texts: Texts) -> cl.Action:
     return _of_turn(Button.GO_ON, turn, texts.go_on, "play")
 
 
-def show_figures(figures: Figures, texts: Texts) -> cl.Action:
+def show_figures(turn_id: str, figures: Figures, texts: Texts) -> cl.Action:
     """Show the figures of an answer in its row, where they are no part of what is copied; a click explains them."""
     payload = {"text": figures.explained(texts)}
-    return cl.Action(name=Button.FIGURES, payload=payload, label=figures.short(texts), icon="gauge")
+    label, its_id = figures.short(texts), f"{Button.FIGURES}-{turn_id}"
+    return cl.Action(name=Button.FIGURES, payload=payload, label=label, icon="gauge", id=its_id)
 
 
 def _of_turn(name: Button, turn: Turn, label: str, icon: str) -> cl.Action:

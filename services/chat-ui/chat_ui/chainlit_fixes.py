@@ -21,6 +21,7 @@ from chainlit.context import init_ws_context
 from chainlit.session import WebsocketSession, ws_sessions_id
 from chainlit.types import MessagePayload
 from chainlit.user_session import user_sessions
+from chainlit.utils import utc_now
 
 from chat_ui import slow_readers
 
@@ -49,11 +50,17 @@ def apply(
     """
 
     async def connection_successful(sid: str) -> None:
-        """Chainlit's own handler tells a returning page that all is done, even in mid-answer (issue 2201)."""
-        await socket.connection_successful(sid)
-        session = WebsocketSession.get(sid)
-        if session:
-            await (on_return if session.restored else on_connect)()
+        """Chainlit's own handler tells a returning page that all is done, even in mid-answer (issue 2201).
+
+        And it shows a resumed conversation anew, over a question that is on the page and was lost or is on its way.
+        """
+        session = WebsocketSession.require(sid)
+        if session.restored:
+            await init_ws_context(session).emitter.task_end()
+            await on_return()
+        else:
+            await socket.connection_successful(sid)
+            await on_connect()
 
     async def client_message(sid: str, payload: MessagePayload) -> None:
         """Chainlit's own handler, once for each message: one that was delivered by a roll call may still come."""
@@ -108,9 +115,16 @@ async def deliver(session: WebsocketSession, message_id: str, text: str) -> None
         "name": session.user.identifier if session.user else "user",
         "type": "user_message",
         "output": text,
-        "createdAt": None,
+        "createdAt": utc_now(),
     }
+    # It may have been shown the conversation without it.
+    await cl.context.emitter.send_step(message)
     await socket.message(session.socket_id, {"message": message, "fileReferences": None})
+
+
+async def show_conversation(session: WebsocketSession) -> None:
+    """Show a page that has nothing yet the conversation that it came for, if any."""
+    await socket.connection_successful(session.socket_id)
 
 
 async def tell_of_run(run: cl.Step | None) -> None:
@@ -128,6 +142,12 @@ async def tell_of_thread(first_question: str) -> None:
     if session.has_first_interaction and session.thread_id_to_resume is None:
         told = {"interaction": first_question, "thread_id": session.thread_id}
         await cl.context.emitter.emit("first_interaction", told)
+
+
+async def send_once(action: cl.Action, message_id: str) -> None:
+    """Put a button under a message, in the place of the same one: the page adds what it has a second time."""
+    await action.remove()
+    await action.send(message_id)
 
 
 def find_message(message_id: str) -> cl.Message | None:

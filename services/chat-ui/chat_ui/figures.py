@@ -1,11 +1,15 @@
 """The numbers under an answer: how soon it began, how fast it came, what it cost."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 from chat_ui.gateway import Usage
 from chat_ui.texts import Texts
+
+# What comes within less, however much it is, came in a packet or two: the time between says nothing of the engine.
+SHORTEST_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,16 @@ class Figures:
     first_token_seconds: float
     tokens_per_second: float | None
     usage: Usage | None
+
+    @classmethod
+    def kept(cls, record: Mapping[str, Any]) -> Self:
+        """Return what a `record` says."""
+        usage = record["usage"]
+        return cls(record["first_token_seconds"], record["tokens_per_second"], Usage(**usage) if usage else None)
+
+    def record(self) -> dict[str, Any]:
+        """Return the same for JSON."""
+        return asdict(self)
 
     def short(self, texts: Texts) -> str:
         """Return one line for the row under the answer."""
@@ -59,5 +73,5 @@ class Stopwatch:
         seconds = self._last_at - self._first_at
         # The first token is what the time begins with.
         later_tokens = usage.completion_tokens - 1 if usage else 0
-        speed = later_tokens / seconds if later_tokens > 0 and seconds > 0 else None
+        speed = later_tokens / seconds if later_tokens > 0 and seconds >= SHORTEST_SECONDS else None
         return Figures(self._first_at - self._asked_at, speed, usage)

@@ -93,9 +93,7 @@ class Reply:
             return
         await cl.context.emitter.send_step(self.message.to_dict())
         for action in self.message.actions:
-            # The page adds a button that it has a second time.
-            await action.remove()
-            await action.send(self.message.id)
+            await chainlit_fixes.send_once(action, self.message.id)
 
     async def retire(self, *kept: str) -> None:
         """Take the buttons away, since another question is asked; those of a name in `kept` stay."""

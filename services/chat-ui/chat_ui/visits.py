@@ -17,7 +17,7 @@ from chat_ui.conversation import Conversation, TurnState
 from chat_ui.engine_watch import EngineWatch
 from chat_ui.errors import ChatError
 from chat_ui.gateway import Gateway, Model
-from chat_ui.history.turns import restore, unanswered
+from chat_ui.history.turns import kept_figures, restore, unanswered
 from chat_ui.panel import Panel
 from chat_ui.reply import Reply
 from chat_ui.retrying import Respite
@@ -79,6 +79,8 @@ class Visits:
         # Chainlit adds the messages to what it already has, and does so again at each connection.
         cl.chat_context.clear()
         state = chainlit_fixes.take_over_page(STATE_KEY, is_wanted=lambda state: state.answering) or self.state()
+        # A page that outlived its server shows more than was kept; it is asked before it is shown that.
+        await self._call_the_roll(state, is_return=False)
         if state.answering:
             current_session().current_task = state.task
             await cl.context.emitter.task_start()
@@ -86,6 +88,8 @@ class Visits:
                 # Nothing is awaited from here on: a word between this and the page's taking it would be lost.
                 thread["steps"].append(state.reply.message.to_dict())
             return
+        if state.reply:
+            await state.reply.retire()
         state.conversation.turns = restore(thread["steps"])
         state.arrived.update(turn.id for turn in state.conversation.turns)
         if state.conversation.turns:
@@ -98,6 +102,10 @@ class Visits:
             if turn.answer and turn.state is not TurnState.ANSWERED:
                 ways_on.append(buttons.go_on(turn, texts))
             state.reply = await Reply.taken_up(last, ways_on)
+        if state.panel.wishes.show_figures:
+            for message_id, turn_id, figures in kept_figures(thread["steps"]):
+                action = buttons.show_figures(turn_id, figures, self.texts)
+                await chainlit_fixes.send_once(action, message_id)
 
     async def come_back(self) -> None:
         """Bring a page that lost its connection up to date: what was sent meanwhile, either way, never arrived."""
@@ -110,18 +118,30 @@ class Visits:
         if state.answering:
             await cl.context.emitter.task_start()
         state.banner.show(self.texts)
-        state.roll_call = secrets.token_urlsafe()
-        await send_to_scripts({"type": "roll-call", "token": state.roll_call})
+        await self._call_the_roll(state, is_return=True)
 
     async def hear(self, said: object) -> None:
-        """Take what the scripts of the page say: after a roll call a question that nothing answers (roll_call.js)."""
+        """Take what the scripts of the page say: the answer to a roll call (roll_call.js), once."""
         state = self.state()
         match said:
-            case {"type": "here", "token": str(token), "id": str(message_id), "text": str(text)} if state.roll_call:
+            case {"type": "here", "token": str(token)} if state.roll_call:
                 if secrets.compare_digest(token.encode(), state.roll_call.encode()):
                     state.roll_call = ""
-                    if self.arrives(message_id):
-                        await chainlit_fixes.deliver(current_session(), message_id, text)
+                    await self._make_good(said)
+
+    async def _call_the_roll(self, state: PageState, *, is_return: bool) -> None:
+        """Ask the page for a question that nothing answers, and one that is back whether it has anything at all."""
+        state.roll_call = secrets.token_urlsafe()
+        await send_to_scripts({"type": "roll-call", "token": state.roll_call, "is_return": is_return})
+
+    async def _make_good(self, said: object) -> None:
+        """Bring what was lost, either way."""
+        match said:
+            case {"is_empty": True}:
+                await chainlit_fixes.show_conversation(current_session())
+                await self.open()
+            case {"id": str(message_id), "text": str(text)} if self.arrives(message_id):
+                await chainlit_fixes.deliver(current_session(), message_id, text)
 
     def arrives(self, message_id: str) -> bool:
         """Note a message of the person's; False for one that has arrived before."""

@@ -1,5 +1,7 @@
 """The numbers under an answer."""
 
+import json
+
 import pytest
 from chat_ui.figures import Figures, Stopwatch
 from chat_ui.gateway import Usage
@@ -30,6 +32,20 @@ def test_no_speed_where_it_cannot_be_told(usage: Usage | None) -> None:
     assert figures is not None
     assert figures.tokens_per_second is None
     assert "0.25" in figures.short(ENGLISH)
+
+
+@pytest.mark.parametrize(("last", "told"), [(0.349, False), (0.351, True)])
+def test_no_speed_of_what_came_in_one_burst(last: float, told: bool) -> None:
+    figures = timed(0.25, last).figures(Usage(3, 400))
+    assert figures is not None
+    assert (figures.tokens_per_second is not None) is told
+
+
+@pytest.mark.parametrize("usage", [None, Usage(3, 40)])
+def test_figures_come_back_from_their_record(usage: Usage | None) -> None:
+    figures = timed(0.25, 1.0).figures(usage)
+    assert figures is not None
+    assert Figures.kept(json.loads(json.dumps(figures.record()))) == figures
 
 
 def test_both_languages_tell_all_of_it() -> None:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from chat_ui.conversation import Conversation, Turn, TurnState
+from chat_ui.figures import Figures
+from chat_ui.gateway import Usage
 from chat_ui.history.export import to_json, to_markdown
 from chat_ui.history.threads import Step, Thread, title
-from chat_ui.history.turns import mark, restore, said
+from chat_ui.history.turns import kept_figures, mark, restore, said
 
 
 def question(number: int, text: str) -> dict[str, Any]:
@@ -56,6 +58,15 @@ def test_an_edited_question_forgets_what_came_after_it() -> None:
     conversation = Conversation(turns=restore([question(1, "one"), answer(1, "1"), question(2, "two"), answer(2, "2")]))
     conversation.begin("q1", "other")
     assert [turn.question for turn in conversation.turns] == ["other"]
+
+
+def test_figures_are_kept_with_their_answers_and_earlier_answers_have_none() -> None:
+    figures = Figures(0.5, 20.0, Usage(7, 21))
+    timed, earlier = answer(1, "1"), answer(2, "2")
+    timed["metadata"] = mark(Turn("q1", "", answer="1", state=TurnState.ANSWERED), figures)
+    del earlier["metadata"]["answer"]["figures"]
+    steps = json.loads(json.dumps([question(1, "one"), timed, question(2, "two"), earlier, error(3)]))
+    assert list(kept_figures(steps)) == [("a1", "q1", figures)]
 
 
 def test_what_was_said_is_the_text_of_the_model_not_of_the_page() -> None:

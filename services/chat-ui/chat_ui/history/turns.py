@@ -1,22 +1,32 @@
 """How an answer is marked in the store, and how the turns of a conversation come back from it."""
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from chat_ui.conversation import Turn, TurnState
+from chat_ui.figures import Figures
 
 if TYPE_CHECKING:
     # Not at run time: Chainlit makes folders where it is imported.
     from chainlit.step import StepDict
 
-# In a message's metadata: which question it answers, how far it came, and what the model wrote.
+# In a message's metadata: which question it answers, how far it came, what the model wrote, and what that took.
 MARK = "answer"
 
 
-def mark(turn: Turn) -> dict[str, Any]:
+def mark(turn: Turn, figures: Figures | None = None) -> dict[str, Any]:
     """Return the metadata of an answer's message. Errors and notes carry none, and come back as no turns."""
-    return {MARK: {"turn": turn.id, "state": turn.state.name, "raw": turn.answer}}
+    taken = figures.record() if figures else None
+    return {MARK: {"turn": turn.id, "state": turn.state.name, "raw": turn.answer, "figures": taken}}
+
+
+def kept_figures(steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, Figures]]:
+    """Yield the message, the turn and the figures of each answer that has some; earlier versions kept none."""
+    for step in steps:
+        marked = (step.get("metadata") or {}).get(MARK) or {}
+        if record := marked.get("figures"):
+            yield step["id"], marked["turn"], Figures.kept(record)
 
 
 def said(step: Mapping[str, Any]) -> str:
