@@ -3,6 +3,7 @@
 `stack` of the root conftest is the real stack; `faulty_chat` is the real page before a scripted gateway.
 """
 
+import re
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ FLAGS = [
     "--no-first-run",
 ]
 WIDTHS = {"desk": 1280, "phone": 390}
+REGENERATE = re.compile("重新生成|Regenerate")
 TIMEOUT_MS = 60_000  # a page takes seconds to open on a machine that does other things
 
 # Chromium's offline mode leaves open websockets open: a test closes them itself.
@@ -74,6 +76,13 @@ class ChatPage:
         self.page.locator("#chat-input").fill(question)
         self.page.locator("#chat-submit:enabled").wait_for()
         self.page.keyboard.press("Enter")
+
+    def ask_and_wait(self, question: str) -> None:
+        """Ask, and wait for the whole answer: the buttons of the one before stay until the question has arrived."""
+        before = self.page.locator(".ai-message").count()
+        self.ask(question)
+        self.page.locator(".ai-message").nth(before).get_by_role("button", name=REGENERATE).wait_for()
+        self.wait_until_idle()
 
     @property
     def answer(self) -> str:

@@ -55,9 +55,7 @@ def test_conversation_longer_than_the_context_goes_on(
     chat = open_chat(stack.url)
     # Each takes more than 500 of the 4,096 tokens, and the answer half of them.
     for number in range(1, 7):
-        chat.ask(COUNT if number % 2 else COUNT_IN_ENGLISH)
-        expect(chat.page.locator(".ai-message")).to_have_count(number)
-        chat.page.get_by_role("button", name="重新生成").wait_for()
+        chat.ask_and_wait(COUNT if number % 2 else COUNT_IN_ENGLISH)
         assert "超出" not in chat.answer
     assert "不再发送给模型" in chat.page.inner_text("body")
     chat.screenshot("stack-trimmed")

@@ -134,9 +134,7 @@ def test_history_is_trimmed_by_the_engines_count_and_the_person_is_told(
     chat = open_chat(faulty_chat.url)
     faulty_chat.gateway.answer = "好" * 300
     for question in ("one", "two", "three", "four", "five"):
-        chat.ask(question)
-        chat.page.locator(".ai-message").nth(len(faulty_chat.gateway.prompts)).wait_for(state="detached")
-        chat.page.get_by_role("button", name="重新生成").wait_for()
+        chat.ask_and_wait(question)
     for body in faulty_chat.gateway.bodies:
         assert sum(len(message["content"]) for message in body["messages"]) + body["max_tokens"] <= 2048
     # Room for 1024: three answers of 300 and no fourth. Only where the bound left it open was anything counted.

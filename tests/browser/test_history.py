@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ops.accounts import set_password
-from tests.browser.conftest import TIMEOUT_MS, WIDTHS, ChatPage, OpenChat, wait_until
+from tests.browser.conftest import REGENERATE, TIMEOUT_MS, WIDTHS, ChatPage, OpenChat, wait_until
 from tests.conftest import Stack, clean_environment, free_ports
 
 pytestmark = [pytest.mark.browser, pytest.mark.stack]
@@ -25,17 +25,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.stack]
 PASSWORD = "correct horse"
 THREAD = re.compile(r"/thread/[0-9a-f-]{36}$")
 COUNTING = "从 1 数到 200。"
-REGENERATE = re.compile("重新生成|Regenerate")
 START_TIMEOUT_SECONDS = 120
 
 
 def ask(chat: ChatPage, question: str) -> str:
     """Ask, wait for the whole answer and return it."""
-    before = chat.page.locator(".ai-message").count()
-    chat.ask(question)
-    answer = chat.page.locator(".ai-message").nth(before)
-    answer.get_by_role("button", name=REGENERATE).wait_for()
-    return answer.locator(".message-content").inner_text().strip()
+    chat.ask_and_wait(question)
+    return chat.answer.strip()
 
 
 def reload(chat: ChatPage) -> None:

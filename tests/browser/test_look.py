@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import TIMEOUT_MS, WIDTHS, ChatPage, FaultyChat, OpenChat, wait_until
+from tests.browser.conftest import TIMEOUT_MS, WIDTHS, FaultyChat, OpenChat, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -51,11 +51,6 @@ def assert_accessible(page: Page, where: str) -> None:
     assert found == [], where
 
 
-def ask_and_wait(chat: ChatPage, question: str = "show") -> None:
-    chat.ask(question)
-    chat.page.get_by_role("button", name="重新生成").wait_for()
-
-
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_nothing_keeps_anybody_out(faulty_chat: FaultyChat, open_chat: OpenChat, width: int, *, dark: bool) -> None:
@@ -65,7 +60,7 @@ def test_nothing_keeps_anybody_out(faulty_chat: FaultyChat, open_chat: OpenChat,
     # It appears in half a second, and faint colours have little contrast.
     expect(page.locator("#welcome-screen")).to_have_css("opacity", "1")
     assert_accessible(page, "welcome")
-    ask_and_wait(chat)
+    chat.ask_and_wait("show")
     assert_accessible(page, "conversation")
     page.get_by_role("button", name="修改这条消息").click()
     expect(page.get_by_role("textbox", name="修改消息")).to_be_focused()
@@ -122,7 +117,7 @@ def test_everything_is_reached_with_the_keyboard_in_the_order_of_the_page(
 ) -> None:
     faulty_chat.gateway.answer = ANSWER
     chat = open_chat(faulty_chat.url, width=WIDTHS["phone"])
-    ask_and_wait(chat)
+    chat.ask_and_wait("show")
     stops = tab_stops(chat.page)
     assert stops[:7] == ["跳到输入框", "历史对话", "新建对话", "说明", "导出对话", "主题", "修改这条消息"]
     assert stops[-3:] == ["消息", "设置", "faulty-model"]
@@ -166,7 +161,7 @@ def test_screen_reader_hears_that_an_answer_comes_and_then_the_answer(
     expect(status).to_have_text("正在回答")
     chat.page.get_by_role("button", name="停止").press("Enter")
     expect(status).to_contain_text("已停止")
-    ask_and_wait(chat, "again")
+    chat.ask_and_wait("again")
     expect(status).to_contain_text("第二句。")
     assert status.inner_text().count("第一句") == 1
 
@@ -224,7 +219,7 @@ def test_chinese_code_tables_and_mathematics_are_drawn(
     faulty_chat.gateway.answer = ANSWER
     chat = open_chat(faulty_chat.url, width=width, dark=dark)
     page = chat.page
-    ask_and_wait(chat)
+    chat.ask_and_wait("show")
     # A character without a font is drawn as the same box as one that does not exist.
     drawn = page.evaluate(GLYPHS, ["中", "国", "\uffff"])
     assert len(set(drawn)) == 3
@@ -303,7 +298,7 @@ def test_the_state_of_the_engine_hides_neither_buttons_nor_the_question(
 ) -> None:
     chat = open_chat(faulty_chat.url, width=width)
     page = chat.page
-    ask_and_wait(chat)
+    chat.ask_and_wait("show")
     state = {"type": "engine-state", "text": "模型启动中：启动引擎，大约还需 38 秒", "share": 0.3, "ready": False}
     page.evaluate("(state) => window.postMessage(state)", state)
     page.locator("#engine-state").get_by_text("38 秒").wait_for()
@@ -315,10 +310,10 @@ def test_the_state_of_the_engine_hides_neither_buttons_nor_the_question(
 def test_a_phone_shows_the_conversation_that_was_chosen(faulty_chat: FaultyChat, open_chat: OpenChat) -> None:
     chat = open_chat(faulty_chat.url, width=WIDTHS["phone"])
     page = chat.page
-    ask_and_wait(chat, "第一个问题")
+    chat.ask_and_wait("第一个问题")
     page.get_by_role("button", name="新建对话").click()
     page.locator("#starters").wait_for()
-    ask_and_wait(chat, "第二个问题")
+    chat.ask_and_wait("第二个问题")
     page.get_by_role("button", name="历史对话").click()
     page.get_by_role("button", name="搜索对话").click()
     page.get_by_role("dialog", name="搜索").wait_for()

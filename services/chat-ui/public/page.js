@@ -28,7 +28,8 @@
         return response;
       }
       options?.signal?.throwIfAborted();
-      await new Promise((resume) => { setTimeout(resume, wait_ms); });
+      // Not all pages at once when a server is back.
+      await new Promise((resume) => { setTimeout(resume, wait_ms * (0.5 + Math.random())); });
     }
   };
 
