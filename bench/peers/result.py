@@ -31,12 +31,12 @@ def describe(command: str, plan: Plan) -> dict[str, Any]:
     }
 
 
-def entry_of(system: System, rounds: list[dict[str, Any]]) -> dict[str, Any]:
+def entry_of(system: System, programs: Path, rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a system's entry: every round's figures, and the median, least and most of each."""
     return {
         "name": system.name,
         "is_doing": system.is_doing,
-        "version": _version_of(system),
+        "version": _version_of(system, programs),
         "median": over(rounds, statistics.median),
         "least": over(rounds, min),
         "most": over(rounds, max),
@@ -44,13 +44,15 @@ def entry_of(system: System, rounds: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _version_of(system: System) -> str:
+def _version_of(system: System, programs: Path) -> str:
     if system.peer:
         return install.version(system.peer)
     if system.name == "nginx":
         nginx = shutil.which("nginx") or "/usr/sbin/nginx"
         told = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=True).stderr
         return told.partition("nginx/")[2].split()[0]
+    if system.name == "gateway":
+        return subprocess.run([programs / "python", "-V"], capture_output=True, text=True, check=True).stdout.strip()
     return ""
 
 

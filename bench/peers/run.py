@@ -49,21 +49,31 @@ def main(arguments: Sequence[str]) -> int:
         metavar="NAME",
         help=f"some of {', '.join(names)}; nothing is kept",
     )
+    parser.add_argument(
+        "--gateway-programs",
+        type=Path,
+        default=Path(sys.executable).parent,
+        metavar="FOLDER",
+        help="holds the `python` that the gateway runs on; instead of this one's",
+    )
     parser.add_argument("--rounds", type=int, help=f"instead of {FULL.rounds}")
     chosen = parser.parse_args(arguments)
     plan = QUICK if chosen.quick else FULL
     plan = Plan(plan.scenarios, chosen.rounds or plan.rounds, plan.window_seconds)
-    found = run(plan, chosen.systems, " ".join(["python -m bench.peers.run", *arguments]))
+    command = " ".join(["python -m bench.peers.run", *arguments]).replace(str(chosen.gateway_programs), "FOLDER")
+    found = run(plan, chosen.systems, command, chosen.gateway_programs)
     print(report.markdown(found))
     if not chosen.quick and len(chosen.systems) == len(names):
         print(f"kept in {result.keep(found).name}")
     return 0
 
 
-def run(plan: Plan, names: Sequence[str], command: str) -> dict[str, Any]:
+def run(plan: Plan, names: Sequence[str], command: str, gateway_programs: Path) -> dict[str, Any]:
     """Return the result of a plan."""
     load = program("load")
     programs, missing = _installed(names)
+    if "gateway" in programs:
+        programs["gateway"] = gateway_programs
     found = result.describe(command, plan)
     entries: dict[str, list[dict[str, Any]]] = {}
     core, others = cores()
@@ -83,7 +93,11 @@ def run(plan: Plan, names: Sequence[str], command: str) -> dict[str, Any]:
                     _say(f"  {error}")
                     missing[system.name] = f"in round {number + 1}: {error}"
             found["load_averages"].append(os.getloadavg()[0])
-    found["systems"] = [result.entry_of(system, entries[system.name]) for system in SYSTEMS if system.name in entries]
+    found["systems"] = [
+        result.entry_of(system, programs[system.name], entries[system.name])
+        for system in SYSTEMS
+        if system.name in entries
+    ]
     found["not_measured"] = missing
     return found
 

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import secrets
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +97,7 @@ def _gateway(place: Place) -> Command:
         "GATEWAY_MAX_STREAMS_PER_CLIENT": "1000000",
         "GATEWAY_MAX_IN_FLIGHT": "4096",
     }
-    return Command([sys.executable, "-m", "gateway"], settings)
+    return Command([str(place.programs / "python"), "-m", "gateway"], settings)
 
 
 def _vllm_router(place: Place) -> Command:
